@@ -1,1 +1,1 @@
-"""Files, lines, tables, JSON, run folders and progress: reading and writing that is not about vectors."""
+"""Input and output other than vectors: files, text lines, tables, JSON, run folders and progress."""

@@ -1,4 +1,4 @@
-"""Write files atomically, remove folders, flush to disk, and lock folders."""
+"""Atomic file writes, folder removal, flushing to disk, and folder locks."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import IO
 
 from isoscope._core.errors import OutputError
 
-_REMOVED_SUFFIX = ".gone"  # of folders that are being removed
+_REMOVED_SUFFIX = ".gone"  # suffix of folders that are being removed
 
 
 @contextmanager
 def atomic_replace(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a temporary path in the same folder; on success it replaces `path`, on an error it is removed.
+    """Yield a temporary path in the same folder; the file replaces `path` on success and is removed on an error.
 
-    The target of a symbolic link is replaced, not the link. The new file has the permissions of the old one. A device
-    or a pipe is written to directly.
+    If `path` is a symbolic link, its target is replaced, not the link. The new file keeps the permissions of the old
+    one. Devices and pipes are written to directly.
     """
     path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file() and not path.is_dir():
@@ -41,7 +41,7 @@ def atomic_replace(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder with its contents; rename it first, so that an interruption leaves nothing under its name."""
+    """Remove a folder and its contents; rename it first, so that no half-deleted folder keeps the name."""
     renamed = folder if folder.suffix == _REMOVED_SUFFIX else folder.with_name(f"{folder.name}{_REMOVED_SUFFIX}")
     if folder != renamed:
         shutil.rmtree(renamed, ignore_errors=True)
@@ -62,7 +62,7 @@ def sync(path: Path) -> None:
 
 
 def lock_file(lock: IO[bytes] | int) -> None:
-    """Lock an open file or folder until it is closed or the process ends; raise `OSError` if another process has it."""
+    """Lock an open file or folder until it is closed or the process ends; raise `OSError` if it is already locked."""
     with suppress(ImportError):  # Windows has no such lock
         import fcntl
 

@@ -1,4 +1,4 @@
-"""JSON files with a schema: read with one clear error, written atomically."""
+"""JSON files with a schema: reading with clear errors, and atomic writing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def jsonable(value: Any) -> Any:
-    """Return a value as JSON holds it: Python's own numbers, None for NaN and infinity.
+    """Return a value that JSON can represent: NumPy values become Python values, NaN and infinity become None.
 
     >>> import numpy as np
     >>> jsonable({"shares": np.array([0.5, np.nan]), 3: (1, 2)})
@@ -33,9 +33,9 @@ def jsonable(value: Any) -> Any:
 
 
 def read_json(path: str | os.PathLike[str], schema: str, written_by: str) -> dict[str, Any]:
-    """Return the object in a JSON file; an `InputError` if it is not of this schema.
+    """Return the object in a JSON file; raise an `InputError` if it does not have this schema.
 
-    `written_by` names what writes such a file, for the message.
+    `written_by` is the command or function that writes such files; the error message includes it.
     """
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -50,11 +50,11 @@ def read_json(path: str | os.PathLike[str], schema: str, written_by: str) -> dic
 
 
 def write_json(content: Any, path: str | os.PathLike[str], *, indent: int = 2) -> None:
-    """Write a JSON file atomically: an interruption leaves the old file."""
+    """Write a JSON file atomically; if the write is interrupted, the old file remains."""
     with atomic_replace(path) as temporary:
         temporary.write_text(format_json(content, indent=indent), encoding="utf-8")
 
 
 def format_json(content: Any, *, indent: int = 2) -> str:
-    """Return a value as JSON text, with a line break at the end."""
+    """Return a value as JSON text that ends with a line break."""
     return json.dumps(content, indent=indent, ensure_ascii=False) + "\n"

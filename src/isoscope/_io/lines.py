@@ -1,4 +1,4 @@
-"""Read the lines of text files in blocks: plain or gzip, with their line numbers and with quoted line breaks."""
+"""Blocks of lines from text files, plain or gzip, with line numbers; quotes may enclose line breaks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from isoscope._core.errors import FileFormatError
 
 _BLOCK_BYTES = 2**21
 _LONGEST_LINE = 2**26
-_OPENING_QUOTE = re.compile(rb'(?:^|[,;]) *"')  # at the start of a cell; elsewhere a quote is a letter
+_OPENING_QUOTE = re.compile(rb'(?:^|[,;]) *"')  # a quote is special only at the start of a cell
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class LineBlock:
     numbers: Sequence[int]
     """The line number of each line in the file, counted from 1."""
     share: float = 1.0
-    """The share of the file that has been read after this block, 0 to 1."""
+    """The share of the file, from 0 to 1, that has been read up to the end of this block."""
 
     def __getitem__(self, part: slice) -> LineBlock:
         return LineBlock(self.lines[part], self.numbers[part], self.share)
@@ -36,11 +36,11 @@ class LineBlock:
         return len(self.lines)
 
     def select(self, indices: np.ndarray) -> LineBlock:
-        """Return the lines at these positions of the block."""
+        """Return the lines at these positions in the block."""
         return LineBlock([self.lines[i] for i in indices], [self.numbers[i] for i in indices], self.share)
 
     def decode(self, path: Path) -> list[str]:
-        """Return the lines as text; raise an error with the line number where one is not UTF-8."""
+        """Return the lines as text; if a line is not UTF-8, raise an error with its line number."""
         try:
             return [line.decode("utf-8") for line in self.lines]
         except UnicodeDecodeError:
@@ -57,15 +57,16 @@ class LineBlock:
 def read_lines(path: Path, *, quoted: bool = False) -> Iterator[LineBlock]:
     """Read the non-empty lines of a file, about 2 MB at a time.
 
-    A line ends with LF or CRLF. A UTF-8 byte order mark is removed, and gzip is decompressed whatever the file's
-    name. The file is closed when the iterator is closed.
+    A line ends with LF or CRLF. A UTF-8 byte order mark is removed, and gzip files are decompressed regardless of the
+    file name. The file is closed when the iterator is closed.
 
     Parameters
     ----------
     path : Path
         The file.
     quoted : bool
-        Whether double quotes may enclose line breaks, as in CSV. Such lines are joined to one, numbered as the first.
+        Whether double quotes may enclose line breaks, as in CSV. The lines of such a cell are joined into one, with the
+        line number of the first.
     """
     size = max(1, path.stat().st_size)
     number, tail = 1, b""
@@ -121,7 +122,7 @@ def _split_lines(text: bytes) -> list[bytes]:
 
 
 def _join_quoted_lines(lines: list[bytes], first: int) -> tuple[list[bytes], list[int], bytes]:
-    """Join the lines of each quoted cell; return the records, their first line numbers, and the unfinished rest."""
+    """Join the lines of each quoted cell; return the records, their first line numbers, and the incomplete rest."""
     records: list[bytes] = []
     numbers: list[int] = []
     pending: list[bytes] = []
@@ -139,9 +140,9 @@ def _join_quoted_lines(lines: list[bytes], first: int) -> tuple[list[bytes], lis
 def parse_numbers(
     block: LineBlock, cells: int, columns: Sequence[int], delimiter: str, dtype: np.dtype
 ) -> np.ndarray | None:
-    """Return the numbers in these columns of all lines as (m, len(columns)), parsed by Arrow.
+    """Return the numbers in these columns of all lines, parsed by Arrow, as an (m, len(columns)) array.
 
-    Return None if a line does not have exactly `cells` cells, or a cell is not a number in Arrow's syntax.
+    Return None if a line does not have exactly `cells` cells, or if a cell is not a number in Arrow's syntax.
     """
     import pyarrow as pa
     from pyarrow import csv

@@ -1,4 +1,4 @@
-"""Progress: the one protocol that long work reports to, and a bar for terminals and notebooks."""
+"""Progress reporting: the callback protocol for long tasks, and a progress bar for terminals and notebooks."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _MIN_NOTE_WIDTH = 24
 
 
 class Progress(Protocol):
-    """A function that is called now and then while work goes on."""
+    """A callback that long tasks call regularly to report their progress."""
 
     def __call__(self, stage: str, done: int, share: float, note: str = "") -> None:
-        """Report the stage, how many rows (or steps, or arms) are done, the share of all work (0 to 1), and a note."""
+        """Report the stage, the number of rows (or steps, or arms) done, the share of all work (0 to 1), and a note."""
 
 
 def ignore_progress(stage: str, done: int, share: float, note: str = "") -> None:
-    """Show nothing."""
+    """Ignore the progress report."""
 
 
 class ProgressBar:
     """A progress bar on standard error or in a notebook; it appears if the work takes more than a second.
 
-    It shows the stage, the speed, the time left and the note. `unit` names what is counted. What a stage begins with
-    was done by an earlier run, and does not count for the speed.
+    It shows the stage, the speed, the time left and the note. `unit` names what is counted. Rows that are already done
+    when a stage begins come from an earlier run and do not count toward the speed.
 
     Examples
     --------
@@ -41,7 +41,7 @@ class ProgressBar:
 
     def __init__(self, unit: str = "rows") -> None:
         self.unit = unit
-        self.before = 0, 0.0  # done and share when the stage began
+        self.before = 0, 0.0  # `done` and `share` at the start of the stage
         self.began = time.monotonic()
         self.view: _TerminalView | _NotebookView | None = None
         self.stage = ""
@@ -57,7 +57,7 @@ class ProgressBar:
             self.view.close()
 
     def __call__(self, stage: str, done: int, share: float, note: str = "") -> None:
-        """Show how far a stage is."""
+        """Show the progress of a stage."""
         now = time.monotonic()
         if stage != self.stage:
             self.stage, self.stage_began = stage, now
@@ -77,7 +77,7 @@ class ProgressBar:
 
 @contextmanager
 def show_progress(progress: bool | Progress, unit: str = "rows") -> Iterator[Progress]:
-    """Give what work reports to: a bar for True, nothing for False, or the caller's own function.
+    """Yield the progress callback: a bar for True, a no-op for False, or the caller's own function.
 
     >>> with show_progress(False) as progress:
     ...     progress("reading", 1, 0.1)
@@ -90,7 +90,7 @@ def show_progress(progress: bool | Progress, unit: str = "rows") -> Iterator[Pro
 
 
 def format_time_left(seconds: float) -> str:
-    """Return the time left in its largest unit.
+    """Return the time left as text, in the largest suitable unit.
 
     >>> format_time_left(42), format_time_left(600), format_time_left(7500)
     ('42 s left', '10 min left', '2 h 5 min left')
@@ -102,7 +102,7 @@ def format_time_left(seconds: float) -> str:
 
 
 class _TerminalView:
-    """A bar on a terminal."""
+    """A progress bar on a terminal."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -130,7 +130,7 @@ class _TerminalView:
 
 
 class _NotebookView:
-    """A bar in the output of a notebook's cell."""
+    """A progress bar in the output of a notebook cell."""
 
     def __init__(self, display: Callable[..., Any]) -> None:
         from IPython.display import HTML
@@ -147,7 +147,7 @@ class _NotebookView:
 
 
 def _open_view() -> _TerminalView | _NotebookView | None:
-    """Return a view where somebody can see it: a notebook's cell, or a terminal."""
+    """Return a view for the current notebook cell or terminal, or None if there is neither."""
     if "IPython" in sys.modules:
         from IPython import get_ipython
         from IPython.display import display

@@ -1,4 +1,4 @@
-"""A folder that a long run fills part by part: locked while it is written, resumed by the same call."""
+"""Run folders: a long run writes its results part by part, under a lock, and the same call resumes it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RESTART_HINT = "delete that run with restart=True (on the command line: --restar
 
 
 class RunFolder:
-    """A folder with a manifest, which holds the settings of a run, and a file for each finished part.
+    """A folder with the manifest of a run, which contains its settings, and one file for each finished part.
 
     Parameters
     ----------
@@ -30,11 +30,11 @@ class RunFolder:
     schema : str
         The schema of the manifest, such as ``"isoscope.embedding/1"``.
     parts : tuple of str
-        Patterns of the files that hold finished work, such as ``"part-*"``.
+        File name patterns of the finished parts, such as ``"part-*"``.
     settings_key : str, optional
-        The key of the manifest that holds the settings; by default they are at its top level.
+        The manifest key under which the settings are stored; by default they are at the top level.
     can_restart : bool
-        Whether the user can ask to delete an earlier run; messages then say how.
+        Whether the user can request to delete an earlier run; error messages then explain how.
 
     Examples
     --------
@@ -68,10 +68,10 @@ class RunFolder:
 
     @contextmanager
     def open(self, *, parents: bool = False) -> Iterator[Path]:
-        """Create and lock the folder while the block runs; a folder that stays empty is removed.
+        """Create the folder and lock it while the block runs; remove it if it stays empty.
 
-        An `OutputError` if the path is not a folder, if its parent is missing (unless `parents` creates it), or if
-        another process writes to the folder.
+        Raises an `OutputError` if the path is not a folder, or if another process is writing to it. Also raises it if
+        the parent folder does not exist, unless `parents` is set to create it.
         """
         if self.path.exists() and not self.path.is_dir():
             raise OutputError(f"{self.path} is a file: pass the name of a folder")
@@ -99,19 +99,19 @@ class RunFolder:
         facts: Settings | None = None,
         compare: Callable[[Settings, Settings], list[str]] | None = None,
     ) -> dict[str, Any] | None:
-        """Write the manifest of a new or resumed run; return that of the earlier run, or None if this one is new.
+        """Write the manifest of a new or resumed run; return the manifest of the earlier run, or None for a new run.
 
         Parameters
         ----------
         settings : mapping
-            What decides the results. An `OutputError` names the differences if the folder has parts of a run with
-            other settings.
+            The settings that determine the results. If the folder contains parts of a run with other settings, an
+            `OutputError` lists the differences.
         restart : bool
-            Delete an earlier run first.
+            Whether to delete an earlier run first.
         facts : mapping, optional
             Other content of the manifest, which is not compared.
         compare : function, optional
-            Returns the differences of two settings as phrases; `differences` by default.
+            A function that returns the differences between two settings as phrases (default: `differences`).
         """
         earlier = self.check(settings, restart, compare=compare)
         self.remove_leftovers()
@@ -126,7 +126,7 @@ class RunFolder:
         *,
         compare: Callable[[Settings, Settings], list[str]] | None = None,
     ) -> dict[str, Any] | None:
-        """Return the manifest of a run that can be resumed, None for a new run; see `begin` for errors."""
+        """Return the manifest of a run that can be resumed, or None for a new run; see `begin` for the errors."""
         self.check_empty_or_own()
         if not self.manifest.exists():
             return None
@@ -141,13 +141,13 @@ class RunFolder:
         return None if found else earlier
 
     def check_empty_or_own(self) -> None:
-        """Raise an `OutputError` if the folder has files and no manifest; names with "." or "_" first do not count."""
+        """Raise an `OutputError` if the folder has files but no manifest; ignore names that start with "." or "_"."""
         others = sorted(path.name for path in self.path.iterdir() if not path.name.startswith((".", "_")))
         if others and not self.manifest.exists():
             raise OutputError(f"{self.path} contains other files, such as {others[0]}: choose another folder")
 
     def read(self) -> dict[str, Any]:
-        """Return the content of the manifest; a `FileFormatError` if it is damaged or of another kind."""
+        """Return the content of the manifest; raise a `FileFormatError` if it is damaged or has another schema."""
         try:
             content = json.loads(self.manifest.read_text(encoding="utf-8"))
             if content["schema"] != self.schema:
@@ -172,12 +172,12 @@ class RunFolder:
         return (self.path / part).exists()
 
     def record(self, part: str, content: Any) -> None:
-        """Write the result of a part as JSON, atomically: from then on it is done."""
+        """Write the result of a part as JSON, atomically; the part then counts as done."""
         write_json(jsonable(content), self.path / part)
         sync((self.path / part).parent)
 
     def finish(self) -> None:
-        """Note in the manifest that all parts are done, and remove temporary files."""
+        """Record in the manifest that all parts are done, and remove temporary files."""
         self.remove_leftovers()
         self.write({**self.content, "finished": True})
 
@@ -190,7 +190,7 @@ class RunFolder:
         self.manifest.unlink(missing_ok=True)
 
     def remove_leftovers(self) -> None:
-        """Delete the temporary files of processes that were killed."""
+        """Delete temporary files left by processes that were killed."""
         names = (self.manifest.name, *(pattern for pattern in self.parts if "/" not in pattern))
         for path in [*self.path.glob(".*.part")]:
             if any(fnmatchcase(path.name, f".{name}*.part") for name in names):
@@ -202,14 +202,14 @@ class RunFolder:
 
 
 def differences(old: Settings, new: Settings, phrases: Mapping[str, str] | None = None) -> list[str]:
-    """Return a phrase for each setting that differs; settings that only one side has are not compared.
+    """Return a phrase for each setting that differs; settings that only one of them contains are ignored.
 
     Parameters
     ----------
     old, new : mapping
         The settings.
     phrases : mapping, optional
-        What to say of settings whose values mean nothing to a reader, such as checksums.
+        Phrases for settings whose values are not meaningful to a reader, such as checksums.
 
     >>> differences({"pool": "mean", "layers": [1, 2], "texts": "a1"}, {"pool": "cls", "layers": [1, 2], "texts": "b2"})
     ['pool was mean, is cls', 'texts was a1, is b2']

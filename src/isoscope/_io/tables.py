@@ -1,4 +1,4 @@
-"""Read tables of named columns from CSV, TSV, JSON lines and Parquet files, in batches of rows."""
+"""Tables of named columns in CSV, TSV, JSON lines and Parquet files, read in batches of rows."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ _FORMATS: dict[str, TableFormat] = {
     **{".csv": "csv", ".tsv": "tsv", ".jsonl": "json", ".ndjson": "json"},
     **{".parquet": "parquet", ".pq": "parquet"},
 }
-_SAMPLE = 100  # JSON objects that determine the column names
-_ROWS = 1_000  # in a batch of JSON lines or Parquet
+_SAMPLE = 100  # number of JSON objects that determine the column names
+_ROWS = 1_000  # rows in a batch of JSON lines or Parquet
 
 
 @dataclass(frozen=True)
 class TableBatch:
-    """Some rows of a table as columns of values; a missing value (an empty cell, a JSON null) is None."""
+    """A batch of table rows, stored by column; a missing value (an empty cell or a JSON null) is None."""
 
     path: Path
     columns: dict[str, list[Any]]
     lines: Sequence[int]
-    """The line number of each row in the file, counted from 1; in a Parquet file the row number."""
+    """The line number of each row in the file, counted from 1; for a Parquet file, the row number."""
     unit: Literal["line", "row"] = "line"
 
     def __len__(self) -> int:
         return len(self.lines)
 
     def where(self, row: int) -> str:
-        """Return the place of a row of the batch for messages, such as "train.csv, line 2"."""
+        """Return the location of a row for messages, such as "train.csv, line 2"."""
         return f"{self.path}, {self.unit} {self.lines[row]}"
 
     def column(self, name: str, purpose: str) -> list[Any]:
@@ -60,21 +60,21 @@ class TableBatch:
 
     @property
     def names(self) -> str:
-        """The column names as a list for messages, shortened to 12."""
+        """The column names as a comma-separated list for messages, limited to 12 names."""
         return format_names(list(self.columns))
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table in a file, read in batches, as often as needed."""
+    """A table in a file that can be read in batches any number of times."""
 
     path: Path
     names: list[str]
-    """The column names; of JSON lines those of the first 100 objects."""
+    """The column names; for JSON lines, those of the first 100 objects."""
     _read: Callable[[Sequence[str] | None], Iterator[TableBatch]]
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[TableBatch]:
-        """Read the rows in order, with these columns or all."""
+        """Yield the rows in order, with these columns or all columns."""
         return self._read(columns)
 
     def read(self) -> TableBatch:
@@ -92,7 +92,7 @@ class Table:
 
 
 def table_format(path: Path) -> TableFormat | None:
-    """Return the table format that a file's name stands for, with or without .gz; None if it stands for none.
+    """Return the table format that a file extension indicates, with or without .gz, or None if it indicates none.
 
     >>> table_format(Path("train.csv.gz")), table_format(Path("notes.txt"))
     ('csv', None)
@@ -110,22 +110,23 @@ def read_table(
 def open_table(
     path: str | os.PathLike[str], *, header: bool | None = True, ragged: bool = False, spaces: bool = False
 ) -> Table:
-    """Open a .csv, .tsv, .jsonl or .parquet file; a file with another ending is read as TSV.
+    """Open a .csv, .tsv, .jsonl or .parquet file; a file with another extension is read as TSV.
 
-    Values of CSV and TSV files stay text, so that an id such as 007 keeps its zeros. TSV has no quoting. A CSV file
-    whose first line has semicolons and no commas is separated by semicolons. All formats but Parquet may be in gzip.
+    Values from CSV and TSV files remain strings, so that an id such as 007 keeps its zeros. TSV has no quoting. A CSV
+    file is split at semicolons if its first line contains semicolons but no commas. All formats except Parquet may be
+    compressed with gzip.
 
     Parameters
     ----------
     path : path
         The file.
     header : bool, optional
-        Whether the first line of a CSV or TSV file holds the column names. If not, the columns are named "0", "1", …
-        With None it does if none of its cells is a number.
+        Whether the first line of a CSV or TSV file contains the column names. If not, the columns are named "0", "1", …
+        With None, the first line is taken as names if none of its cells is a number.
     ragged : bool
         Whether rows may have more cells than the first; the extra cells are ignored.
     spaces : bool
-        Whether a line of a TSV file that has no tab is split at its spaces instead.
+        Whether a TSV line without tabs is split at spaces.
 
     Examples
     --------
@@ -151,7 +152,7 @@ def open_table(
 
 
 def format_names(names: Sequence[str]) -> str:
-    """Return names as a list for messages, shortened to 12.
+    """Return names as a comma-separated list for messages, limited to 12 names.
 
     >>> format_names(["id", "text"])
     'id, text'
@@ -173,7 +174,7 @@ def _open_delimited(path: Path, quoted: bool, header: bool | None, ragged: bool,
     has_names = not any(map(is_number, cells)) if header is None else header
     names = [cell.strip() for cell in cells] if has_names else [str(i) for i in range(len(cells))]
     check_unique([name for name in names if name], path)
-    places = {name: i for i, name in reversed([*enumerate(names)])}  # of unnamed columns the first
+    places = {name: i for i, name in reversed([*enumerate(names)])}  # the first of several unnamed columns
 
     def read(columns: Sequence[str] | None) -> Iterator[TableBatch]:
         for block in read_lines(path, quoted=quoted):
@@ -198,7 +199,7 @@ def _open_delimited(path: Path, quoted: bool, header: bool | None, ragged: bool,
 
 
 def _first_line(path: Path, quoted: bool) -> tuple[str, int]:
-    """Return the first line that is not blank, and its number."""
+    """Return the first line that is not blank, and its line number."""
     for block in read_lines(path, quoted=quoted):
         for i, line in enumerate(block.lines):
             if line.strip():
@@ -212,10 +213,11 @@ def choose_delimiter(line: str) -> str:
 
 
 def split_cells(line: str, delimiter: str) -> list[str]:
-    """Return the cells of a line, of any length.
+    """Return the cells of a line; a cell may have any length.
 
-    A cell that begins with a double quote ends at the next single one; two double quotes inside stand for one. Quotes
-    elsewhere are letters, and so are all quotes between tabs.
+    A cell that begins with a double quote ends at the next unpaired double quote; a pair of double quotes inside it
+    stands for one. Quotes elsewhere are ordinary characters. If the delimiter is a tab, all quotes are ordinary
+    characters.
 
     >>> split_cells('a,"b, ""c"" d",5" disk', ",")
     ['a', 'b, "c" d', '5" disk']
@@ -225,7 +227,7 @@ def split_cells(line: str, delimiter: str) -> list[str]:
     cells, place, pattern = [], 0, _cell_pattern(delimiter)
     while place <= len(line):
         match = pattern.match(line, place)
-        assert match is not None  # every string begins with a cell, maybe an empty one
+        assert match is not None  # every string begins with a cell, possibly an empty one
         inside, rest = match.groups()
         cells.append(rest if inside is None else inside.replace('""', '"') + rest)
         place = match.end() + 1
@@ -234,7 +236,7 @@ def split_cells(line: str, delimiter: str) -> list[str]:
 
 @lru_cache
 def _cell_pattern(delimiter: str) -> re.Pattern[str]:
-    """The text between the quotes, if the cell begins with one, and the text from there to the delimiter."""
+    """Return the pattern of a cell: the quoted text, if it begins with a quote, and the text up to the delimiter."""
     return re.compile(rf'(?: *"([^"]*(?:""[^"]*)*)(?:"|$))?([^{delimiter}]*)')
 
 
@@ -246,7 +248,7 @@ def check_unique(names: Sequence[str], where: object) -> None:
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is a number or the text of one.
+    """Return whether a value is a number or a string that represents one.
 
     >>> is_number("1e-3"), is_number("one"), is_number(None)
     (True, False, False)
@@ -259,7 +261,7 @@ def is_number(value: Any) -> bool:
 
 
 def parse_integer(cell: str, where: str) -> int:
-    """Return the integer in a cell; raise a `FileFormatError` if it has more digits than Python converts."""
+    """Return the integer in a cell; raise a `FileFormatError` if it has more digits than Python can convert."""
     try:
         return int(cell)
     except ValueError as error:
@@ -300,7 +302,7 @@ def _read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def parse_json_line(line: str | bytes, where: str) -> Any:
-    """Return the value of a line of JSON; raise a `FileFormatError` that begins with `where` if it is not JSON."""
+    """Return the JSON value of a line; if it is not JSON, raise a `FileFormatError` that begins with `where`."""
     try:
         return json.loads(line)
     except json.JSONDecodeError as error:
@@ -308,8 +310,8 @@ def parse_json_line(line: str | bytes, where: str) -> Any:
             f"{where} is not JSON: {error.msg} at column {error.colno}; is the file truncated?"
         ) from None
     except UnicodeDecodeError as error:
-        raise FileFormatError(f"{where} is not valid UTF-8: {error}; save the file as UTF-8") from None
-    except ValueError:  # Python's limit on the digits of an integer
+        raise FileFormatError(f"{where} is not JSON in UTF-8: {error}") from None
+    except ValueError:  # Python limits the number of digits of an integer
         raise FileFormatError(
             f"{where} contains an integer with too many digits: write it as a string in double quotes"
         ) from None
@@ -354,7 +356,7 @@ def _open_parquet(path: Path) -> Table:
 
 
 def read_entries(path: Path) -> np.ndarray:
-    """Return one entry for each row of a store: a one-dimensional .npy array, or the lines of a text file."""
+    """Read one entry for each row of a store, from a one-dimensional .npy array or the lines of a text file."""
     try:
         if path.suffix == ".npy":
             values: np.ndarray = np.load(path, allow_pickle=False)

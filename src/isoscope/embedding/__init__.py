@@ -1,1 +1,1 @@
-"""Texts through a model: its hidden states as a store."""
+"""Embedding of texts with a model, whose hidden states become a store."""

@@ -1,4 +1,4 @@
-"""Embed texts with a model, layer by layer, into a store."""
+"""Embedding of texts with a model, layer by layer, into a store."""
 
 from __future__ import annotations
 
@@ -68,30 +68,33 @@ def embed(
         encoder-decoder, Sentence Transformers. Or a file of word vectors (GloVe, word2vec, fastText), or a folder with
         `vectors.npy` and `words.txt`. Or a loaded model, with its `tokenizer`.
     texts : path, name, Dataset, or iterable of str
-        A `.csv`, `.tsv`, `.jsonl` or `.parquet` file, any other file as plain text, a folder or name that `datasets`
-        loads, or the strings. A text without tokens gets no row, but keeps its number.
+        A `.csv`, `.tsv`, `.jsonl` or `.parquet` file; any other file, which is read as plain text; a folder or name
+        that `datasets` loads; or the strings themselves. A text without tokens gets no row, but keeps its number.
     output : path, optional
-        The folder to write. The same call after an interruption resumes. By default the result stays in memory.
+        The folder to write. After an interruption, the same call resumes the run. By default, the result stays in
+        memory.
     layers : int, list of int, or "all"
-        Numbered as in `hidden_states`: 0 is the input of the first layer, i the output of the i-th, −1 the last, after
-        the model's final norm. By default all.
+        The layers to embed, numbered as in `hidden_states`: 0 is the input of the first layer, i is the output of the
+        i-th layer, and −1 is the last, after the model's final norm. By default, all layers.
     pool : {"tokens", "mean", "cls", "last", "sentence-transformers"}
-        What a row is: each token; each text, as the mean of its tokens, its first token or its last token; or each
-        text as a Sentence Transformers model embeds it.
+        What a row represents: a token; a text, as the mean of its tokens, its first token or its last token; or a text
+        as a Sentence Transformers model embeds it.
     window, stride : int, optional
-        The number of tokens that the model reads at once, including special ones (512, or the model's limit), and the
-        distance between the windows of a long text (by default a window, so that none overlap). In overlaps, a token's
-        row comes from the window with most context.
+        `window` is the number of tokens that the model reads together, including special tokens (default: 512, or the
+        model's limit). `stride` is the number of tokens between the starts of consecutive windows of a long text
+        (default: one window, so that windows do not overlap). If windows overlap, the row of a token comes from the
+        window with the most context.
     special_tokens : {"keep", "drop"}, optional
-        Whether [CLS], [SEP], <s> and the like become rows and count in means. The model always reads them. By default
-        tokens drop them and means keep them.
+        Whether special tokens such as [CLS], [SEP] and <s> become rows and count in means. The model always reads them.
+        By default, they are dropped if rows are tokens, and kept in means.
     dtype : {"float32", "float16"}
         The dtype of the rows. The model computes in float32.
     max_tokens : int, optional
-        Sample windows with this many rows in all (for pooled rows: sample texts with at most this many tokens).
+        The size of a random sample. If rows are tokens, windows with this many rows in total are sampled; otherwise,
+        texts with at most this many tokens in total.
     text, labels : str, optional
-        The columns of a table with the texts and the labels; by default columns with usual names. `labels` may also be
-        a sequence with one label per text.
+        The columns of a table with the texts and the labels; by default, columns with common names. `labels` may also
+        be a sequence with one label per text.
     split : {"line", "paragraph", "file"}
         What counts as one text in a plain text file.
     config, part : str, optional
@@ -99,7 +102,7 @@ def embed(
     tokenizer : tokenizer, optional
         The tokenizer of a loaded model.
     device : str, optional
-        The device: "cpu", "cuda", …; by default a GPU if there is one.
+        The device: "cpu", "cuda", …; by default, a GPU if there is one.
     batch_tokens : int, optional
         The number of tokens in a padded batch: by default 2,048 on a CPU, 16,384 elsewhere.
     seed : int, or anything that NumPy accepts as a seed
@@ -107,11 +110,11 @@ def embed(
     trust_remote_code : bool
         Whether to run code that comes with the model.
     restart : bool
-        Delete an earlier run in the folder, and start from the beginning.
+        Whether to delete an earlier run in the folder and start from the beginning.
     progress : bool or function
         True shows a progress bar. A function is called with the stage, the number of tokens read and the share done.
     say : function, optional
-        Is called with sentences about the texts and about resuming.
+        A function that is called with messages about the texts and about resuming.
 
     Returns
     -------
@@ -162,7 +165,7 @@ def _check_settings(
     max_tokens: int | None,
     seed: int,
 ) -> Settings:
-    """Return the settings; a `ParameterError` if some contradict each other."""
+    """Return the settings; raise a `ParameterError` if some contradict each other."""
     if pool not in POOLS:
         raise ParameterError(f"pool is {pool!r}: need one of {', '.join(POOLS)}")
     if special_tokens not in (None, "keep", "drop"):

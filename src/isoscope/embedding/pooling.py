@@ -1,4 +1,4 @@
-"""Pool token states into rows, and make the other columns of these rows."""
+"""Pooling of token states into rows, and the other columns of these rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Pooling(Protocol):
-    """Collects the rows of a block."""
+    """An object that collects the rows of a block."""
 
     def take(self, given: WindowBatch, chosen: np.ndarray, places: np.ndarray) -> None:
         """Run the model on windows of a block; `places` are the positions of their tokens in the block."""
@@ -26,9 +26,9 @@ class Pooling(Protocol):
 
 
 class TokenPooling:
-    """Give a row for each kept token, in the order of the texts.
+    """Pooling with one row for each kept token, in the order of the texts.
 
-    `room` holds arrays that blocks reuse: allocating new ones takes as long as copying.
+    `room` contains arrays that blocks reuse, because allocating new ones takes as long as copying.
     """
 
     def __init__(self, block: Block, embedder: Embedder, room: dict[int, np.ndarray]) -> None:
@@ -66,7 +66,7 @@ def _kept_spans(block: Block) -> tuple[list[list[tuple[int, int, int]]], int]:
 
 
 class MeanPooling:
-    """Give the mean of the kept tokens of each text, over all its windows."""
+    """Pooling with the mean of the kept tokens of each text, over all its windows."""
 
     def __init__(self, block: Block, embedder: Embedder, dtype: np.dtype) -> None:
         self._embedder, self._dtype = embedder, dtype
@@ -93,7 +93,7 @@ class MeanPooling:
 
 
 class SingleTokenPooling:
-    """Give the state of the first token of each text, or of its last kept token."""
+    """Pooling with the state of the first token of each text, or of its last kept token."""
 
     def __init__(self, block: Block, embedder: Embedder, dtype: np.dtype, *, last: bool) -> None:
         self._embedder, self._last = embedder, last
@@ -128,7 +128,7 @@ def make_pooling(pool: str, block: Block, embedder: Embedder, room: dict[int, np
 
 
 def check_finite(rows: dict[int, np.ndarray], name: str) -> None:
-    """Raise an error that names a layer with NaN or infinity, and says if float16 is the cause."""
+    """Raise an error if a layer contains NaN or infinity; the message states whether float16 is the cause."""
     for layer, vectors in rows.items():
         flat = vectors.reshape(-1)
         if vectors.dtype == np.float16:

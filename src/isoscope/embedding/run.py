@@ -1,4 +1,4 @@
-"""Compute the rows of an embedding run block by block, and write finished blocks meanwhile."""
+"""Embedding runs: rows are computed block by block, and finished blocks are written in the meantime."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from isoscope.embedding.tokens import Block, Counts, Spool
     from isoscope.embedding.transformer import Embedder
 
-_BLOCK_BYTES = 768 * 2**20  # bytes of vectors held until they are written
-_BLOCK_TOKENS = 8_192, 65_536  # least and most tokens in a block: the more, the less padding
-_UNKNOWN_SHARE_LIMIT = 0.02  # share of unknown tokens from which a warning is given
+_BLOCK_BYTES = 768 * 2**20  # bytes of vectors kept in memory until they are written
+_BLOCK_TOKENS = 8_192, 65_536  # minimum and maximum tokens in a block; larger blocks need less padding
+_UNKNOWN_SHARE_LIMIT = 0.02  # a larger share of unknown tokens causes a warning
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings that decide the rows."""
+    """The settings that determine the rows."""
 
     pool: str
     window: int
@@ -57,13 +57,13 @@ class EmbeddingRun:
             self.spool.choose(self.settings.max_tokens, self.settings.seed, whole=self.pooled)
 
     def settings_dict(self) -> dict[str, Any]:
-        """Return everything that decides the rows; a run with other values cannot resume."""
+        """Return all settings that determine the rows; a run with other values cannot be resumed."""
         own = asdict(self.settings) | {"window": self.windows.length}
         reader = self.embedder.reader
         if self.windows.step == self.windows.length - len(reader.before) - len(reader.after):
-            own["stride"] = None  # the default
+            own["stride"] = None  # so that it equals the default
         if self.settings.max_tokens is None:
-            own["seed"] = None  # nothing is sampled
+            own["seed"] = None  # the seed has no effect, because nothing is sampled
         return {
             "weights": self.embedder.digest,
             "texts": self.spool.digest,
@@ -106,7 +106,7 @@ class EmbeddingRun:
 
 
 def _windows(embedder: Embedder, settings: Settings) -> Windows:
-    """Return how texts are split into windows for a model."""
+    """Return the rules for splitting texts into windows for a model."""
     reader, longest = embedder.reader, embedder.max_length
     length = min(settings.window, longest or settings.window)
     only = {"cls": "first", "last": "last"}.get(settings.pool)

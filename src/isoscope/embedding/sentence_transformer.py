@@ -1,4 +1,4 @@
-"""Embed texts with a Sentence Transformers model, with its own pooling and normalization."""
+"""Embedding with a Sentence Transformers model, including its own pooling and normalization."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class PlainTokenizer:
-    """A tokenizer of the package `tokenizers`, which static models use."""
+    """A tokenizer from the package `tokenizers`, which static models use."""
 
     before: Sequence[int] = ()
     after: Sequence[int] = ()
@@ -45,7 +45,7 @@ class PlainTokenizer:
 
 
 class SentenceEmbedder:
-    """A model with one vector per text."""
+    """A Sentence Transformers model, which returns one vector per text."""
 
     batch_tokens = 2_048
     can_pad = True
@@ -102,7 +102,7 @@ class SentenceEmbedder:
         """See `Embedder`."""
 
     def _encode(self, texts: list[str]) -> np.ndarray:
-        with self.evaluation_mode():  # which restores the model's mode
+        with self.evaluation_mode():  # restores the model's mode afterwards
             made = self._model.encode(texts, batch_size=len(texts), show_progress_bar=False, convert_to_numpy=True)
         return np.asarray(made)
 
@@ -137,9 +137,12 @@ def _load(name: str, device: str | None, trust: bool) -> Any:
 
 
 def _has_custom_code(folder: Path) -> bool:
-    """Return whether a folder uses modules of other packages, which Sentence Transformers before 6 runs unasked."""
+    """Return whether a folder uses modules of other packages, which old versions run without asking.
+
+    This concerns Sentence Transformers before version 6.
+    """
     try:
         modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
         return any(not module["type"].startswith("sentence_transformers.") for module in modules)
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        return False  # a name on the hub, or a damaged folder, which loading reports
+        return False  # a name on the hub, or a damaged folder, which fails when it is loaded

@@ -1,4 +1,4 @@
-"""Write embeddings to a folder: an Arrow file for each layer and block, written atomically, and a manifest."""
+"""Embeddings in a folder: an Arrow file for each layer and block, written atomically, and a manifest."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PHRASES = {"texts": "the texts or their tokens differ", "weights": "the weights
 
 
 class ShardWriter:
-    """Write the blocks of an embedding run to a folder, and resume an interrupted run."""
+    """A writer that saves the blocks of an embedding run in a folder and resumes an interrupted run."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -44,7 +44,7 @@ class ShardWriter:
 
     @contextmanager
     def open_folder(self) -> Iterator[Path]:
-        """Lock the folder, and give the path of a temporary folder inside it."""
+        """Lock the folder, and yield the path of a temporary folder inside it."""
         spool = self.folder / _SPOOL
         with self._run.open():
             self._run.check_empty_or_own()
@@ -58,9 +58,9 @@ class ShardWriter:
     def begin(
         self, settings: Mapping[str, Any], facts: Mapping[str, Any], blocks: int, progress: Progress, *, restart: bool
     ) -> str:
-        """Start or resume a run with these settings; return a sentence about what an earlier run left, if anything."""
+        """Start or resume a run with these settings; return a message about the earlier run, if any."""
         if not restart:
-            read_manifest(self.folder)  # raises if it is damaged
+            read_manifest(self.folder)  # raises an error if the manifest is damaged
         earlier = self._run.check(settings, restart, compare=_compare)
         written = [] if earlier is None else earlier["written"][:blocks]
         intact = []
@@ -126,7 +126,7 @@ class Part:
 
 
 class _ChecksumFile(FileIO):
-    """A file without a buffer that computes the CRC-32 of its content while it is written."""
+    """An unbuffered file that computes the CRC-32 of its content while it is written."""
 
     checksum = 0
 
@@ -139,7 +139,7 @@ class _ChecksumFile(FileIO):
 
 
 class MemoryWriter:
-    """Keep the blocks of an embedding run in memory."""
+    """A writer that keeps the blocks of an embedding run in memory."""
 
     def __init__(self) -> None:
         self._tables: dict[int, list[Any]] = {}
@@ -151,7 +151,7 @@ class MemoryWriter:
         return []
 
     def commit(self, parts: list[Part]) -> None:
-        """Do nothing: `write` has kept the block."""
+        """Do nothing, because `write` has already stored the block."""
 
     def table(self) -> Any:
         """Return all rows, layer after layer."""
@@ -174,7 +174,7 @@ def layer_table(columns: Any, layer: int, rows: np.ndarray) -> Any:
 
 
 def _checksum(path: Path) -> str | None:
-    """Return the CRC-32 of a file; None if it cannot be read."""
+    """Return the CRC-32 of a file, or None if it cannot be read."""
     checksum = 0
     try:
         with path.open("rb") as file:

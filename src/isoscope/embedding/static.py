@@ -24,7 +24,7 @@ _PIECE = re.compile(r"\w+|[^\w\s]")
 
 
 class WordTokenizer:
-    """Find the words of a vocabulary in texts: separated by spaces, then in lower case, then split at punctuation."""
+    """A tokenizer that looks up words between spaces: as written, then in lower case, then split at punctuation."""
 
     before: Sequence[int] = ()
     after: Sequence[int] = ()
@@ -66,7 +66,7 @@ class WordTokenizer:
 
 
 class WordEmbedder:
-    """Word vectors; only those of words in the texts are held in memory."""
+    """An embedder with word vectors; only the vectors of words in the texts are kept in memory."""
 
     max_length: int | None = None
     batch_tokens = 65_536
@@ -101,7 +101,7 @@ class WordEmbedder:
         return nullcontext()
 
     def prepare(self, ids: np.ndarray) -> None:
-        """See `Embedder`; reads the vectors at once."""
+        """See `Embedder`; loads the vectors immediately."""
         self._rows, self._vectors = ids, self._store.take(ids).astype(np.float32, copy=False)
 
     def states(self, given: WindowBatch) -> Iterator[tuple[int, np.ndarray]]:
@@ -117,7 +117,7 @@ class WordEmbedder:
 
 
 def open_words(model: str) -> WordEmbedder | None:
-    """Open word vectors: a file, or a folder with `vectors.npy` and `words.txt`; None for anything else."""
+    """Open word vectors in a file, or in a folder with `vectors.npy` and `words.txt`; return None for anything else."""
     path = Path(model).expanduser()
     if path.is_file():
         return WordEmbedder(open_store(path), model)

@@ -1,4 +1,4 @@
-"""Read the texts to embed, with their labels, from lists, text files, tables and datasets."""
+"""Texts to embed, with their labels, read from lists, text files, tables and datasets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Text(NamedTuple):
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts that are read one by one, repeatedly unless they come from an iterator."""
+    """Texts that are read one by one; they can be read again unless they come from an iterator."""
 
     name: str
     read: Callable[[], Iterator[Text]]
@@ -53,12 +53,12 @@ def open_texts(
     Parameters
     ----------
     source : path, name, Dataset, or iterable of str
-        A `.csv`, `.tsv`, `.jsonl` or `.parquet` file (each but the last also as `.gz`), any other file as plain text, a
-        folder or name that `datasets` loads, or the strings themselves.
+        A `.csv`, `.tsv`, `.jsonl` or `.parquet` file (all but the last may be compressed as `.gz`); any other file,
+        which is read as plain text; a folder or name that `datasets` loads; or the strings themselves.
     text : str, optional
-        The column of the texts in a table (default: one with a usual name).
+        The column of the texts in a table (default: one with a common name).
     labels : str, or sequence with an entry for each text, optional
-        The column of the labels in a table (default: one with a usual name), or the labels.
+        The column of the labels in a table (default: one with a common name), or the labels.
     split : {"line", "paragraph", "file"}
         How to split a plain text file into texts: at each line, at empty lines, or not at all.
     config, part : str, optional
@@ -185,7 +185,7 @@ def _open_file(path: Path, columns: ColumnSpec, split: str) -> Texts:
 
 
 def _read_plain_text(path: Path, split: str) -> Iterator[Text]:
-    """Read lines, including the empty ones between others; or paragraphs between empty lines; or the entire file."""
+    """Yield lines (including empty lines between others), paragraphs between empty lines, or the entire file."""
     pending: list[str] = []
     last = 0
     for block in read_lines(path):
@@ -223,7 +223,7 @@ def _open_table(path: Path, columns: ColumnSpec, *, parse_labels: bool) -> Texts
 
 
 def _parse_label(cell: str | None, where: str) -> int | str | None:
-    """Return the label in a cell of CSV or TSV: an integer, a text such as 007, or None if the cell is empty."""
+    """Return the label in a CSV or TSV cell: an integer, a text such as 007, or None if the cell is empty."""
     stripped = (cell or "").strip()
     if stripped.removeprefix("-").isdecimal() and str(number := parse_integer(stripped, where)) == stripped:
         return number
@@ -231,7 +231,7 @@ def _parse_label(cell: str | None, where: str) -> int | str | None:
 
 
 def _choose_text_columns(names: Sequence[str], columns: ColumnSpec, where: object) -> tuple[str, str | None]:
-    """Return the columns of the texts and of the labels: as requested, or with a usual name, or the only column."""
+    """Return the text and label columns: those requested, else those with a common name, else the only column."""
     if not names:
         raise MissingValueError(f"{where} is empty: need at least one text")
     check_unique(names, where)
@@ -261,7 +261,7 @@ def _load_dataset(name: str, config: str | None, part: str | None) -> Any:
         if (folder / "state.json").is_file() or (folder / "dataset_dict.json").is_file():
             return datasets.load_from_disk(name)
         return datasets.load_dataset(name, config, split=part)
-    except Exception as error:  # datasets raises errors of many libraries
+    except Exception as error:  # datasets raises errors from many libraries
         why = " ".join(str(error).split())[:240]
         if folder.is_dir():
             raise FileFormatError(f"{name} is a folder that datasets cannot load: {why}") from error

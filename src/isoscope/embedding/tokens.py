@@ -1,4 +1,4 @@
-"""Tokenize texts once into files on disk, in windows that a model can read, and read them back block by block."""
+"""Tokenized texts in files on disk, split into windows that a model can read, and read back block by block."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from isoscope.embedding.texts import Texts
 
 
-_TEXTS_PER_BATCH = 256  # texts tokenized together
+_TEXTS_PER_BATCH = 256  # number of texts tokenized together
 _TOKEN = {"ids": "<i4", "kept": "u1", "positions": "<i4", "starts": "<i4", "ends": "<i4"}
 """The fields of a token: id, whether it becomes a row, position in the text, first character and end character."""
 _WINDOW = np.dtype([("document", "<i8"), ("at", "<i8"), ("length", "<i4"), ("rows", "<i4")])
@@ -36,15 +36,15 @@ class Tokens(NamedTuple):
 
 
 class Tokenizer(Protocol):
-    """Splits texts into tokens."""
+    """An object that splits texts into tokens."""
 
     @property
     def before(self) -> Sequence[int]:
-        """Special tokens before every window."""
+        """The special tokens before every window."""
 
     @property
     def after(self) -> Sequence[int]:
-        """Special tokens after every window."""
+        """The special tokens after every window."""
 
     @property
     def unknown(self) -> int | None:
@@ -60,21 +60,21 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True)
 class Windows:
-    """How texts are split into windows that a model reads at once."""
+    """The rules for splitting texts into windows, each of which a model reads in one pass."""
 
     length: int
-    """Tokens in a window, including special ones."""
+    """The number of tokens in a window, including special ones."""
     step: int
-    """Tokens from the start of a window to the start of the next."""
+    """The number of tokens from the start of a window to the start of the next."""
     only: str | None = None
-    """ "first" or "last" if one window of a text is enough."""
+    """Either "first" or "last" if only that window of a text is needed."""
     causal: bool = False
-    """Whether a token depends only on earlier ones; of overlapping windows, the earlier one then has more context."""
+    """Whether a token depends only on earlier ones; the earlier of two overlapping windows then has more context."""
     special: bool = False
     """Whether special tokens become rows."""
 
     def split(self, n: int, room: int) -> list[tuple[int, int, int, int]]:
-        """Return the windows of n tokens: start and stop, then start and stop of the tokens that become rows."""
+        """Return the windows of n tokens: start and stop, and the start and stop of the tokens that become rows."""
         if n <= room or self.only == "first":
             return [(0, min(n, room), 0, min(n, room))]
         if self.only == "last":
@@ -94,17 +94,17 @@ class Counts:
     texts: int = 0
     empty: int = 0
     tokens: int = 0
-    """Tokens of all texts, without special tokens."""
+    """The number of tokens in all texts, without special tokens."""
     unknown: int = 0
-    """Unknown tokens."""
+    """The number of unknown tokens."""
     missed: int = 0
-    """Words skipped because they are not in the vocabulary."""
+    """The number of words that were skipped because they are not in the vocabulary."""
     longer: int = 0
-    """Texts longer than a window."""
+    """The number of texts longer than a window."""
     unread: int = 0
-    """Tokens of these texts that are in no window."""
+    """The number of tokens of these texts that are in no window."""
     left_out: int = 0
-    """Tokens not embedded because of `max_tokens`."""
+    """The number of tokens that are not embedded because of `max_tokens`."""
 
 
 class Block(NamedTuple):
@@ -120,14 +120,14 @@ class Block(NamedTuple):
 
 @dataclass
 class Spool:
-    """Texts, labels and tokens in the files of a folder; `fill` writes them, the other methods read them."""
+    """Texts, labels and tokens in the files of a folder; `fill` writes them, and the other methods read them."""
 
     folder: Path
     counts: Counts = field(default_factory=Counts)
     frequency: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     """The number of occurrences of each token id in the texts."""
     label_kind: str | None = None
-    """int, float or str; None if no text has a label."""
+    """The type of the labels: int, float or str; None if no text has a label."""
     digest: str = ""
     """A checksum of the texts, their tokens and labels."""
     _maps: dict[str, np.ndarray] = field(default_factory=dict)
@@ -155,7 +155,7 @@ class Spool:
                         files[f"{kind}s"].write(value)
                         files[f"{kind}_ends"].write(np.int64(files[f"{kind}s"].tell()).tobytes())
                         digest.update(len(value).to_bytes(8, "little") + value)
-                    digest.update(tokens.ids.astype("<i8").tobytes())  # another tokenizer gives other rows
+                    digest.update(tokens.ids.astype("<i8").tobytes())  # another tokenizer yields other rows
                     if label is not None:
                         kinds.add(type(label))
                     spans = windows.split(len(tokens.ids), room) if len(tokens.ids) else []
@@ -201,7 +201,7 @@ class Spool:
         np.add.at(self.frequency, ids, 1)
 
     def choose(self, most: int, seed: int, *, whole: bool) -> None:
-        """Sample windows with at most `most` rows, or with `whole` complete texts with at most `most` tokens."""
+        """Sample windows with at most `most` rows; with `whole`, sample complete texts with at most `most` tokens."""
         windows = self._windows()
         if whole:
             _, unit = np.unique(windows["document"], return_inverse=True)
@@ -348,8 +348,8 @@ def _window(tokens: Tokens, span: tuple[int, int, int, int], reader: Tokenizer, 
 def batches(lengths: np.ndarray, most_tokens: int, *, pads: bool = True) -> Iterator[np.ndarray]:
     """Yield batches of windows of similar length, with at most `most_tokens` tokens once padded.
 
-    A batch that is a quarter full ends before a window that is 10% longer than its first: a smaller batch costs less
-    than padding. Without `pads`, only windows of equal length share a batch.
+    If a batch is a quarter full, it ends before a window that is 10% longer than its first window. A smaller batch
+    costs less than padding. Without `pads`, only windows of equal length share a batch.
     """
     order = np.argsort(lengths, kind="stable")
     ordered = lengths[order].tolist()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class WindowBatch(NamedTuple):
-    """Windows of similar length."""
+    """A batch of windows of similar length."""
 
     ids: np.ndarray
     """(windows, positions) token ids, padded on the right with any ids."""
@@ -40,7 +40,7 @@ class WindowBatch(NamedTuple):
     documents: np.ndarray
     """The number of each window's text."""
     text: Callable[[int], str]
-    """Return a text by its number."""
+    """A function that returns a text by its number."""
 
 
 class Embedder(Protocol):
@@ -63,11 +63,11 @@ class Embedder(Protocol):
 
     @property
     def batch_tokens(self) -> int:
-        """A suitable number of tokens in a batch."""
+        """A suitable number of tokens per batch."""
 
     @property
     def uses_accelerator(self) -> bool:
-        """Whether it computes on a GPU or another accelerator."""
+        """Whether the model runs on a GPU or another accelerator."""
 
     def causal(self) -> bool:
         """Return whether a token's state is independent of later tokens."""
@@ -76,7 +76,7 @@ class Embedder(Protocol):
         """Return a context in which `states` may be called."""
 
     def prepare(self, ids: np.ndarray) -> None:
-        """Prepare for these token ids, which are distinct and sorted; no others follow."""
+        """Prepare for these token ids, which are distinct and sorted; no other ids will be used."""
 
     def states(self, given: WindowBatch) -> Iterator[tuple[int, np.ndarray]]:
         """Yield each layer with its (windows, positions, d) states."""
@@ -89,7 +89,7 @@ class Embedder(Protocol):
 
 
 _TASK = "used for embedding"
-_CPU_TOKENS, _GPU_TOKENS = 2_048, 16_384  # in a batch
+_CPU_TOKENS, _GPU_TOKENS = 2_048, 16_384  # tokens per batch
 
 
 class HubTokenizer:
@@ -124,7 +124,7 @@ class HubTokenizer:
         return found
 
     def _check_known_words(self, found: Sequence[Tokens]) -> None:
-        """Raise an error if all tokens are unknown or special, as from a tokenizer whose files are missing."""
+        """Raise an error if all tokens are unknown or special, for example because tokenizer files are missing."""
         if self._known:
             return
         ids = np.concatenate([tokens.ids for tokens in found]) if found else np.zeros(0)
@@ -155,7 +155,7 @@ def _special(tokenizer: Any) -> tuple[list[int], list[int]]:
 
 
 class TransformerEmbedder:
-    """A transformer whose layers' hidden states are captured."""
+    """An embedder that captures the hidden states of a transformer's layers."""
 
     def __init__(
         self,
@@ -208,7 +208,7 @@ class TransformerEmbedder:
 
     @property
     def digest(self) -> str:
-        """A checksum of the first and last values of each weight; there may be billions."""
+        """A checksum of only the first and last values of each weight array, because a model may have billions."""
         found = hashlib.blake2b(digest_size=16)
         for name, weight in self._model.state_dict().items():
             flat = weight.detach().reshape(-1)
@@ -227,7 +227,7 @@ class TransformerEmbedder:
         return bool(self.device.type != "cpu")
 
     def causal(self) -> bool:
-        """See `Embedder`; found by changing the last of four tokens."""
+        """See `Embedder`; determined by changing the last of four tokens."""
         words = self._some_words()
         ids = np.full((2, 4), words[0])
         ids[1, 3] = next((each for each in words if each != words[0]), self._pad)
@@ -236,7 +236,7 @@ class TransformerEmbedder:
         return bool(np.allclose(states[0, :3], states[1, :3], atol=1e-5, rtol=1e-4))
 
     def _check_padding(self) -> bool:
-        """Return whether padding leaves states unchanged; in FNet and ConvBERT it does not."""
+        """Return whether padding leaves states unchanged, which is not the case in FNet and ConvBERT."""
         ids = np.resize(self._some_words(), (2, 6))
         with self.evaluation_mode():
             *_, (_, alone) = self.states(_make_batch(ids[:1, :3]))
@@ -303,7 +303,7 @@ class TransformerEmbedder:
         with self.evaluation_mode():
             try:
                 widths = {layer: states.shape[-1] for layer, states in self.states(probe)}
-            except InputError:  # Longformer and XLNet pad or transpose states inside, and return the right ones
+            except InputError:  # Longformer and XLNet pad or transpose states internally
                 if "output_hidden_states" in self._more or not hasattr(self._model, "config"):
                     raise
                 self._more["output_hidden_states"] = True
@@ -317,7 +317,7 @@ class TransformerEmbedder:
 
 
 def _padding(model: nn.Module, tokenizer: Any) -> int:
-    """Return a padding token that the model has an embedding for, which some tokenizers' own is not."""
+    """Return a padding token that has an embedding in the model; the default of some tokenizers has none."""
     try:
         known = int(model.get_input_embeddings().num_embeddings)
     except (AttributeError, NotImplementedError):
@@ -377,7 +377,7 @@ def format_trust_error(name: str) -> str:
 
 
 def choose_device(wanted: str | None, model: nn.Module, *, moved: bool) -> torch.device:
-    """Return the device: as requested, or that of a loaded model, or a GPU if there is one."""
+    """Return the device: the requested one, or that of a loaded model, or a GPU if there is one."""
     own = next((each.device for each in model.parameters()), torch.device("cpu"))
     if wanted is None:
         if not moved:

@@ -1,4 +1,4 @@
-"""The Dask engine: the workers of a cluster tally the rows of a store."""
+"""The Dask engine, in which the workers of a cluster tally the rows of a store."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TERMINATION_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", 
 
 
 def dask_setup(worker: Any) -> None:
-    """Make a worker ignore Ctrl-C, which a terminal also sends to it: it would print a traceback.
+    """Make a worker ignore Ctrl-C, which a terminal also sends to workers; otherwise it would print a traceback.
 
     Dask calls this function in each worker that preloads this module.
     """
@@ -40,7 +40,7 @@ def dask_setup(worker: Any) -> None:
 
 @contextmanager
 def defer_signals() -> Iterator[None]:
-    """Delay signals that end the process until the block is done: a cluster cannot shut down while it starts."""
+    """Delay signals that end the process until the block is done; a cluster cannot shut down while it starts."""
     if current_thread() is not main_thread():
         yield
         return
@@ -60,15 +60,15 @@ def defer_signals() -> Iterator[None]:
 T = TypeVar("T")
 R = TypeVar("R")
 
-_BRANCHES = 8  # partial results that one task joins
+_BRANCHES = 8  # number of partial results that one task joins
 _SPANS = 32  # at least this many spans, so that all workers finish at about the same time …
 _MIN_SPAN_BYTES = 16 * 2**20  # … unless a span would be smaller than this
 _TIMEOUT = 10.0  # seconds to wait for a scheduler's answer
-_WORKER_TIMEOUT = 60.0  # seconds that a cluster may have no worker: Dask restarts one that was killed
-_POLL = 0.02  # seconds between two looks at the finished tasks
+_WORKER_TIMEOUT = 60.0  # seconds that a cluster may be without workers: Dask restarts a killed worker
+_POLL = 0.02  # seconds between two checks for finished tasks
 _SILENT = logging.CRITICAL  # errors of workers are raised here, so their logs would repeat them
 _ENVIRONMENT = {
-    # Dask's default makes glibc return freed memory at once, but a pass over vectors needs the same sizes again
+    # By default, Dask makes glibc return freed memory immediately, but a pass over vectors reuses the same sizes.
     "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 256 * 2**20,
     "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 32 * 2**20,
 }
@@ -76,9 +76,9 @@ _ENVIRONMENT = {
 
 @contextmanager
 def open_cluster(address: Any, workers: int | None = None) -> Iterator[DaskEngine]:
-    """Open the engine of a cluster or a scheduler's address.
+    """Open the engine for a cluster or the address of a scheduler.
 
-    Without an address, use this process's Dask client, or start a cluster that ends with the context.
+    Without an address, use this process's Dask client, or start a cluster that is closed with the context.
     """
     distributed = _import_distributed()
     if address is not None:
@@ -109,7 +109,7 @@ def open_cluster(address: Any, workers: int | None = None) -> Iterator[DaskEngin
 
 
 class DaskEngine:
-    """The workers behind a `dask.distributed.Client`."""
+    """An engine that uses the workers of a `dask.distributed.Client`."""
 
     def __init__(self, client: Any):
         if client.asynchronous:
@@ -134,7 +134,7 @@ class DaskEngine:
                 tally = pickle.loads(empty)
                 tally.join(self._run_tally(tally, parts, progress, stage))
         except ColumnError as error:
-            store.column(error.role)  # a worker knows only its own rows: this error counts all
+            store.column(error.role)  # a worker knows only its own rows; this error counts all rows
             raise
         return tally
 
@@ -172,7 +172,7 @@ class DaskEngine:
             return self.client.submit(work, *given, pure=False, priority=priority)
 
     def _watch(self, leaves: dict[Any, int], root: Any, progress: Progress, stage: str) -> None:
-        """Report progress until all leaves are done, and release each finished one except the root."""
+        """Report progress until all leaves are done, and release each finished leaf except the root."""
         rows = sum(leaves.values())
         waiting = _import_distributed().as_completed(leaves, loop=self.client.loop)
         done, last_result = 0, time.monotonic()
@@ -194,7 +194,7 @@ class DaskEngine:
                 last_result = time.monotonic()
 
     def _wait_for(self, future: Any) -> Any:
-        """Return the result of a task; raise if the cluster has no worker left to run it."""
+        """Return the result of a task; raise an error if no worker is left to run it."""
         while True:
             try:
                 return self._result(future, _TIMEOUT)
@@ -204,7 +204,7 @@ class DaskEngine:
                 self._check_workers()
 
     def _check_workers(self) -> None:
-        """Raise if the cluster stays without a worker."""
+        """Raise an error if the cluster stays without workers."""
         try:
             self.client.wait_for_workers(1, timeout=_WORKER_TIMEOUT)
         except TimeoutError as error:
@@ -232,7 +232,7 @@ class DaskEngine:
 
 
 def _serialize(given: Any) -> bytes:
-    """Return the pickled object; functions and classes of a script are included, as no worker could import them."""
+    """Return the pickled object, including functions and classes of a script, which workers could not import."""
     import cloudpickle
 
     try:
@@ -335,7 +335,7 @@ def _connect(distributed: Any, address: Any) -> Any:
 
 
 def _check_versions(client: Any) -> None:
-    """Raise unless there are workers, and all have the same versions as this process."""
+    """Raise an error unless there are workers and all have the same versions as this process."""
     try:
         client.wait_for_workers(1, timeout=_TIMEOUT)
     except TimeoutError as error:
@@ -354,5 +354,5 @@ def _check_versions(client: Any) -> None:
 
 
 def _version(package: str, version: str | None) -> str | None:
-    """Return the part of a version that must agree: major and minor for Python, all of it otherwise."""
+    """Return the part of a version that must match: major and minor for Python, the full version otherwise."""
     return ".".join(version.split(".")[:2]) if version and package == "python" else version

@@ -1,4 +1,4 @@
-"""Engines read the rows of a store and tally them, in threads of this process or on a Dask cluster."""
+"""Engines that read and tally the rows of a store, in threads of this process or on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ TallyT = TypeVar("TallyT", bound="Tally")
 
 
 class Tally:
-    """A quantity accumulated over rows, which can be merged with the same quantity of other rows.
+    """A quantity accumulated over rows, which can be merged with the same quantity for other rows.
 
-    A new tally has no rows. `summarize` runs in any thread; `add` runs in the order of the rows. Where several
-    processes read, each starts from a copy, and their partial results are joined in the order of the rows.
+    A new tally has no rows. `summarize` runs in any thread; `add` runs in the order of the rows. If several processes
+    read, each starts from a copy, and their partial results are joined in the order of the rows.
     """
 
     columns: Sequence[str] = ()
@@ -47,7 +47,7 @@ class Tally:
         """Inspect the next batch, in order, before any thread summarizes it."""
 
     def finish(self) -> None:
-        """Release what only further rows would need: the last row has been added."""
+        """Release memory that is no longer needed after the last row."""
 
     def summarize(self, item: Any) -> Any:
         """Return the contribution of one item; runs in any thread."""
@@ -58,7 +58,7 @@ class Tally:
         raise NotImplementedError
 
     def add_batches(self: TallyT, batches: Iterable[Batch]) -> TallyT:
-        """Add batches that come in the order of the rows, and return the tally."""
+        """Add batches in the order of the rows, and return the tally."""
         for part in map_in_threads(self.summarize, self.items(batches), 2):
             self.add(part)
         return self
@@ -72,22 +72,22 @@ class Tally:
         raise NotImplementedError
 
     def share(self, first: int, rows: int) -> Any:
-        """Return what a process needs to know to read only these rows; that process passes it to `narrow`."""
+        """Return the information that a process needs to read only these rows; the process passes it to `narrow`."""
         return None
 
     def narrow(self, share: Any) -> None:
         """Restrict the tally to the rows of a `share`."""
 
     def expect(self, rows: int) -> None:
-        """Use the total number of rows to keep less in each partial result."""
+        """Use the total number of rows to keep less data in each partial result."""
 
     def fell_short(self) -> bool:
-        """Return whether the partial results kept too little, so that the pass must run again without `expect`."""
+        """Return whether the partial results kept too little data, so the pass must be repeated without `expect`."""
         return False
 
 
 class CombinedTally(Tally):
-    """Several tallies of the same rows."""
+    """A tally that combines several tallies of the same rows."""
 
     def __init__(self, *tallies: Tally):
         self.tallies = tallies
@@ -112,7 +112,7 @@ class CombinedTally(Tally):
 
 
 class SketchTally(Tally):
-    """The sketch of all rows; with `types` also per type, with `groups` also by blocks of groups."""
+    """A tally of the sketch of all rows; with `types` also per type, with `groups` also per block of groups."""
 
     def __init__(self, nonfinite: str = "raise", *, types: bool = False, groups: bool = False):
         self.nonfinite = nonfinite
@@ -144,7 +144,7 @@ class SketchTally(Tally):
 
 
 class SampleTally(Tally):
-    """A random sample of a store's rows, all of which must be finite; errors show the store's `name`."""
+    """A tally of a random sample of a store's rows, which must all be finite; errors show the store's `name`."""
 
     def __init__(self, size: int, seed: int, name: str):
         self.sampler, self.name = Sampler(size, seed), name
@@ -172,7 +172,7 @@ class SampleTally(Tally):
         self.sampler.join(gathered)
 
     def expect(self, rows: int) -> None:
-        """Stop keeping rows that cannot be in the sample of this many rows."""
+        """Skip rows that cannot be in a sample from this many rows."""
         self.sampler.expect(rows)
 
     def fell_short(self) -> bool:
@@ -181,19 +181,19 @@ class SampleTally(Tally):
 
 
 class Engine(Protocol):
-    """Reads the rows of stores, and runs independent work items."""
+    """An object that reads the rows of stores and runs independent tasks."""
 
     def tally(
         self, tally: TallyT, store: Store, progress: Progress = ignore_progress, stage: str = "reading"
     ) -> TallyT:
-        """Return the tally with all rows of a store added; pass a tally without rows."""
+        """Add all rows of a store to an empty tally, and return it."""
 
     def each(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """Yield `work(item)` for each item, in the order of the items."""
 
 
 class LocalEngine:
-    """Threads of this process, each with one batch of rows at a time."""
+    """An engine that uses threads of this process, each with one batch of rows at a time."""
 
     def tally(
         self, tally: TallyT, store: Store, progress: Progress = ignore_progress, stage: str = "reading"
@@ -217,8 +217,8 @@ class LocalEngine:
 def open_engine(engine: Any, workers: int | None = None) -> Iterator[Engine]:
     """Open the engine for "local", "dask", a scheduler's address, a Dask client or cluster, or an engine itself.
 
-    "dask" uses this process's current Dask client. Without one it starts Dask threads in this process, or `workers`
-    processes, which end with the context.
+    "dask" uses this process's current Dask client. Without a client, it starts Dask threads in this process, or
+    `workers` processes, which stop when the context ends.
     """
     if engine == "local":
         yield LocalEngine()
@@ -260,10 +260,10 @@ def sketch(
         The group of each row of an array, for rows that are not independent, such as the tokens of one text. The
         unbiased IsoScore then compares only rows of different groups; see `isoscope.isoscore`.
     nonfinite : {"raise", "drop"}
-        Raise an error for rows with NaN or infinity, or leave them out and count them.
+        Whether to raise an error for rows with NaN or infinity, or to drop and count them.
     engine : {"local", "dask"}, address of a Dask scheduler, or dask.distributed.Client
-        What reads a store or a path: threads of this process ("local"), the current Dask client or Dask's threads
-        ("dask"), or a Dask cluster.
+        The engine that reads a store or a path: threads of this process ("local"), the current Dask client or Dask's
+        threads ("dask"), or a Dask cluster.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Fine-tune a model for a task with several seeds, with an optional regularizer, and track the shape of its space."""
+"""Fine-tuning with several seeds and an optional regularizer, while the shape of the embedding space is tracked."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ RegularizerName = Literal["none", "persistent-entropy", "istar", "unbiased", "co
 
 _SCHEMA = "isoscope.finetuning-settings/1"
 _MAX_SEEDS = 1000
-"""A larger number is meant as one seed."""
+"""The maximum number of seeds; a larger number is probably meant as a seed."""
 _SAMPLING_SEED = 0
-"""The seed of samples that all runs share: the part of the training set, and the probe."""
+"""The random seed for samples that all runs share: the training subset and the probe."""
 
 
 def finetune(
@@ -84,10 +84,11 @@ def finetune(
     keep_model: bool = False,
     progress: bool | Progress = False,
 ) -> FineTuning:
-    """Fine-tune a model for a task, with or without a regularizer, and track the shape of its space meanwhile.
+    """Fine-tune a model for a task, with or without a regularizer, and track the shape of its embedding space.
 
     Results are kept in `output`. The same call after an interruption reads the finished seeds, resumes the interrupted
-    one from its last checkpoint with identical results, and runs the others. A folder with other settings is refused.
+    one from its last checkpoint with identical results, and runs the others. A folder from a run with other settings
+    raises an error.
 
     Parameters
     ----------
@@ -100,20 +101,20 @@ def finetune(
         The folder of the run: ``settings.json``, ``metrics.json``, ``page.html``, and for each seed ``result.json``,
         ``history.parquet`` and, until the seed is done, a checkpoint.
     data : path, optional
-        The folder of the named task's TSV files, or the folder that holds the folders of all tasks.
+        The folder of the named task's TSV files, or the folder that contains the folders of all tasks.
     dev, text, text_pair, label, dev_share, measure
         For a file: the dev set (or the share of rows to hold out), the columns, and the main score.
     regularizer : str or Regularizer
-        A name (none, persistent-entropy, istar, unbiased, cosreg), or an object of `isoscope.losses`, which has its
+        A name (none, persistent-entropy, istar, unbiased, cosreg), or an object from `isoscope.losses`, which has its
         own options.
     weight : float, optional
         The weight of a regularizer given by name (default 1; a negative weight reverses its effect).
     layer, pool : optional
-        Where the regularizer is attached, see `attach`; by default where its paper does.
+        The layer and the pooling for the regularizer (see `attach`); by default those of its paper.
     select : bool
-        For persistent-entropy by name: whether to use the selected bars only, or all bars.
+        For persistent-entropy by name: whether to use only the selected bars, or all bars.
     zeta : float
-        For istar by name: the share of the training set's covariance.
+        For istar by name: the weight of the training set's covariance.
     repair : BatchRepair, optional
         A repair of the vectors that the head reads, inside the model, in training and evaluation: see
         `isoscope.training.repair_layer`. The tracker measures the repaired last layer.
@@ -122,25 +123,26 @@ def finetune(
     epochs, batch_size, learning_rate, weight_decay : optional
         By default the task's published values: see `isoscope.finetuning.settings.RECIPES`.
     accumulate : int
-        Batches per optimizer step; the regularizer sees one batch at a time.
+        The number of batches per optimizer step; the regularizer sees one batch at a time.
     warmup : float
-        The share of steps over which the learning rate rises.
+        The share of steps during which the learning rate rises.
     schedule : {"cosine", "linear", "constant"}
         The learning rate after the warm-up.
     max_length : int
         Texts and pairs are truncated to this many tokens.
     group_lengths : bool
-        Whether batches hold texts of similar length, shuffled in each epoch: less padding, so faster on short texts.
+        Whether batches contain texts of similar length, reshuffled in each epoch. This reduces padding and is faster
+        for short texts.
     limit : int, optional
-        The number of training rows, sampled evenly from all classes, the same for all seeds.
+        The number of training rows, sampled evenly from all classes. All seeds use the same rows.
     probe : int
         The number of dev rows that the tracker measures.
     every : int, optional
-        Steps between measurements; by default a twentieth of the run.
+        The number of steps between measurements; by default a twentieth of the run.
     bf16 : bool
-        Whether to compute in bfloat16 where that is safe.
+        Whether to compute in bfloat16 where this is safe.
     stop_on_collapse : bool
-        Whether to stop a seed whose space has collapsed.
+        Whether to stop the run of a seed if its embedding space has collapsed.
     keep_model : bool
         Whether to keep the model of each seed, in ``seed-0/model``.
     progress : bool or function
@@ -150,7 +152,8 @@ def finetune(
     Returns
     -------
     FineTuning
-        Scores and shape of the space, final and as means over the last 30% of steps, for each seed and over all seeds.
+        The scores and the shape of the embedding space, for each seed and over all seeds. Both are given at the end and
+        as means over the last 30% of steps.
 
     Examples
     --------
@@ -221,7 +224,7 @@ class _Run:
         from isoscope.finetuning.train import make_regularizer
 
         reader = load_reader(self.settings.model, self.settings.max_length)
-        make_regularizer(self.settings, self.regularizer, graded=self.task.is_graded)  # bad options raise here
+        make_regularizer(self.settings, self.regularizer, graded=self.task.is_graded)  # checks the options
         rows, notes = self._rows(reader)
         self.folder.begin(self.settings.to_dict(), compare=compare_settings)
         for place, seed in enumerate(seeds):
@@ -345,7 +348,7 @@ def _check_seeds(seeds: int | Iterable[int]) -> list[int]:
 
 
 def _regularizer_name(regularizer: Any) -> str:
-    """Return the name of a regularizer, or the repr of an object in one line."""
+    """Return the name of a regularizer, or the one-line repr of an object."""
     if isinstance(regularizer, str):
         if regularizer not in REGULARIZERS:
             raise ParameterError(f"regularizer is {regularizer!r}: need one of {', '.join(REGULARIZERS)}")
@@ -402,7 +405,7 @@ def _read_outcome(path: Path) -> SeedOutcome:
 
 
 def _write_page(result: FineTuning) -> None:
-    """Write the page with the measurements of all seeds."""
+    """Write the HTML page with the measurements of all seeds."""
     from isoscope.training.history import History
 
     settings = result.settings

@@ -26,7 +26,7 @@ GRADE_MEASURES = ("pearson", "spearman")
 
 
 def score_classes(predicted: np.ndarray, labels: np.ndarray, classes: int) -> dict[str, float]:
-    """Return accuracy, F1 and Matthews correlation of predicted class numbers.
+    """Return the accuracy, F1 and Matthews correlation of predicted class numbers.
 
     With two classes, F1 is that of class 1, as in GLUE; with more, the mean over classes. It is 0 for a class that is
     never predicted. Matthews correlation is 0 if all predictions are the same.
@@ -52,7 +52,7 @@ def score_classes(predicted: np.ndarray, labels: np.ndarray, classes: int) -> di
 
 
 def score_grades(predicted: np.ndarray, grades: np.ndarray) -> dict[str, float]:
-    """Return Pearson and Spearman correlation of predicted grades; 0 if all predictions are the same.
+    """Return the Pearson and Spearman correlations of predicted and true grades; 0 if all predictions are equal.
 
     >>> score_grades(np.array([0.1, 0.2, 0.4]), np.array([1.0, 2.0, 3.0]))["spearman"]
     1.0
@@ -89,7 +89,7 @@ LATE_SHARE = 0.3
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and sample standard deviation of a value over seeds; the latter is NaN for one seed."""
+    """The mean and sample standard deviation of a value over seeds; the latter is NaN for one seed."""
 
     mean: float
     std: float
@@ -97,7 +97,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Spread:
-        """Return the spread of values; if one is NaN, so is the mean."""
+        """Return the spread of values; the mean is NaN if any value is NaN."""
         found = tuple(values)
         known = len(found) > 1 and not any(map(math.isnan, found))
         return cls(fmean(found), stdev(found) if known else math.nan, found)
@@ -124,22 +124,22 @@ class SeedOutcome:
     scores: list[dict[str, float]]
     """Scores on the dev set, by step."""
     losses: list[dict[str, float]]
-    """Mean training losses since the entry before, including the regularizer, by step."""
+    """The mean training loss since the previous entry, including the regularizer, by step."""
     layers: list[dict[str, Any]]
     """Measurements of the tracker, by step and layer."""
     collapses: list[str] = field(default_factory=list)
     """A sentence for each layer that collapsed."""
     term_counts: dict[str, int] = field(default_factory=dict)
-    """How many sets of vectors the regularizer has seen, and how many it skipped as too small."""
+    """The number of sets of vectors that the regularizer has seen, and the number that it skipped as too small."""
 
     @property
     def final(self) -> dict[str, float]:
-        """The values at the end."""
+        """The values at the end of the run."""
         return self._means(since=None)
 
     @property
     def late(self) -> dict[str, float]:
-        """Means over the last 30% of the steps."""
+        """The means over the last 30% of the steps."""
         return self._means(since=(1 - LATE_SHARE) * self.steps)
 
     def _means(self, since: float | None) -> dict[str, float]:
@@ -173,7 +173,7 @@ class SeedOutcome:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> SeedOutcome:
-        """Return the outcome that `to_dict` gave."""
+        """Return the outcome from a dict that `to_dict` returned."""
         scores, losses, layers = (
             [_null_to_nan(row) for row in content[name]] for name in ("scores", "losses", "layers")
         )
@@ -188,7 +188,7 @@ class FineTuning:
     Attributes
     ----------
     settings : Settings
-        Everything that decides the result, except the seeds.
+        All settings that determine the result, except the seeds.
     seeds : tuple of SeedOutcome
         The outcome of each seed: final values, means over the last 30% of steps, and series.
     folder : Path
@@ -211,7 +211,7 @@ class FineTuning:
 
     @property
     def final(self) -> dict[str, Spread]:
-        """The values at the end, over seeds: the scores, and measurements such as ``layer_6/isoscore``."""
+        """The final values, over seeds: the scores, and measurements such as ``layer_6/isoscore``."""
         return _spreads(seed.final for seed in self.seeds)
 
     @property
@@ -260,7 +260,7 @@ def _float_or_nan(value: Any) -> float:
 
 
 def _late_rows(rows: list[dict[str, Any]], since: float | None) -> list[dict[str, Any]]:
-    """Return the rows after a step, or those of the last step."""
+    """Return the rows after a step, or those of the last step if there are none."""
     last = max((row["step"] for row in rows), default=0)
     found = [row for row in rows if since is not None and row["step"] > since]
     return found or [row for row in rows if row["step"] == last]

@@ -34,7 +34,7 @@ RECIPES = {
     "mrpc": Recipe(8e-5, 8e-6, 64, 10, _LONGEST),
     **{name: Recipe(1e-5, 0.0, 32, 3, _ISTAR) for name in ("rte", "qnli", "sst2", "sst5", "stsb", "snli", "wic")},
 }
-"""The papers' values, by task. All arms of a task share them, also the one without a regularizer."""
+"""The values from the papers, by task. All arms of a task use them, including the arm without a regularizer."""
 
 DEFAULT_RECIPE = Recipe(2e-5, 0.01, 32, 3, "usual for encoders of BERT's size")
 """The default for other tasks."""
@@ -50,12 +50,12 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 """The options of each regularizer."""
 REGULARIZERS = tuple(OPTIONS)
 SCHEDULES = {"cosine": "cosine", "linear": "linear", "constant": "constant_with_warmup"}
-"""The learning rate after the warm-up, with the name that transformers gives it."""
+"""The learning rate schedules after the warm-up, with their names in transformers."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that decides the result of a run, except its seeds."""
+    """All settings that determine the result of a run, except its seeds."""
 
     model: str
     task: str
@@ -100,7 +100,7 @@ class Settings:
 
     @property
     def arm(self) -> str:
-        """The regularizer with its weight, in a few words."""
+        """A short description of the regularizer and its weight."""
         if self.regularizer == "none":
             return "none"
         all_bars = ", all bars" if self.regularizer == "persistent-entropy" and not self.select else ""
@@ -112,7 +112,7 @@ class Settings:
 
 
 def compare_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Return the differences of two runs' settings as phrases; see `isoscope._io.runs.differences`."""
+    """Return the differences between the settings of two runs as phrases; see `isoscope._io.runs.differences`."""
     if old.get("data") == new["data"]:
         return differences(old, new)
     phrases = dict.fromkeys(("data", "train_rows", "dev_rows"), "the rows of the task differ")
@@ -120,7 +120,7 @@ def compare_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str
 
 
 def make_settings(model: str, task: Task, **given: Any) -> Settings:
-    """Return the checked settings of a run; the task's recipe fills in what is None."""
+    """Return the checked settings of a run; values that are None come from the task's recipe."""
     recipe = RECIPES.get(task.name, DEFAULT_RECIPE)
     for name in ("learning_rate", "weight_decay", "batch_size", "epochs"):
         if given[name] is None:
@@ -144,7 +144,7 @@ def make_settings(model: str, task: Task, **given: Any) -> Settings:
 
 
 def _set_default_every(settings: Settings, every: int | None) -> Settings:
-    """Set the steps between measurements; by default a twentieth: six measurements in the last 30%."""
+    """Set the steps between measurements; by default a twentieth of the run, so the last 30% has six measurements."""
     return Settings(**{**settings.to_dict(), "every": every or max(1, settings.steps // 20)})
 
 

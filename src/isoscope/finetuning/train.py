@@ -1,4 +1,4 @@
-"""Train one seed: batches, the training loop, checkpoints."""
+"""Training with one seed: batches, the training loop and checkpoints."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 
 
 _POOL = 50
-"""Number of batches sorted together: enough for little padding, few enough for different batches in each epoch."""
+"""The number of batches sorted together: enough to reduce padding, but few enough to vary batches between epochs."""
 
 
 class LengthGroupedSampler(Sampler[int]):  # type: ignore[misc]
-    """Shuffle rows in each epoch so that the rows of a batch have similar lengths.
+    """A sampler that shuffles rows in each epoch so that the rows of a batch have similar lengths.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class LengthGroupedSampler(Sampler[int]):  # type: ignore[misc]
     batch_size : int
         The number of rows in a batch.
     seed : int
-        Random seed of the order.
+        Random seed for the order.
 
     Examples
     --------
@@ -69,7 +69,7 @@ class LengthGroupedSampler(Sampler[int]):  # type: ignore[misc]
         self.lengths, self.batch_size, self.seed, self.epoch = np.asarray(lengths), batch_size, seed, 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch, which decides the order; a resumed run sets it too."""
+        """Set the epoch, which determines the order; a resumed run sets it too."""
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -89,7 +89,7 @@ class LengthGroupedSampler(Sampler[int]):  # type: ignore[misc]
 
 
 class LengthGroupedTrainer(Trainer):
-    """A Trainer whose batches hold texts of similar length."""
+    """A Trainer whose batches contain texts of similar length."""
 
     def _get_train_sampler(self, train_dataset: Any = None) -> LengthGroupedSampler:
         rows: Any = self.train_dataset if train_dataset is None else train_dataset
@@ -98,11 +98,11 @@ class LengthGroupedTrainer(Trainer):
 
 
 _CHECKPOINT_STEPS = 500
-"""Steps between checkpoints within a long epoch."""
+"""The number of steps between checkpoints within a long epoch."""
 
 
 ReportStep = Callable[[int, float, str], None]
-"""Is called with the step, the share of the seed's steps, and a note with the loss and the score."""
+"""A function that is called with the step, the share of the seed's steps, and a note with the loss and the score."""
 
 
 @dataclass(frozen=True)
@@ -143,10 +143,10 @@ def run_seed(
     keep_model: bool,
     report: ReportStep,
 ) -> SeedOutcome:
-    """Train with one seed, from the last checkpoint if there is one, and return the outcome."""
+    """Train with one seed, starting from the last checkpoint if there is one, and return the outcome."""
     checkpoint = last_checkpoint(folder)
     if checkpoint is None:
-        (folder / HISTORY_FILE).unlink(missing_ok=True)  # left by a run without a checkpoint
+        (folder / HISTORY_FILE).unlink(missing_ok=True)  # from a run without a checkpoint
     set_seed(seed)
     model = load_model(settings.model, task, reader)
     repairing = None if repair is None else Repairing(model, repair, reader.pool)  # before the tracker
@@ -199,12 +199,12 @@ def run_seed(
 
 
 def _sort_by_length(rows: list[Row]) -> list[Row]:
-    """Sort rows by length, for less padding."""
+    """Return the rows sorted by length, which reduces padding."""
     return sorted(rows, key=lambda row: len(row["input_ids"]))
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """Return the latest complete checkpoint, and remove incomplete ones; a Trainer writes trainer_state.json last."""
+    """Return the latest complete checkpoint, and remove incomplete ones, which have no trainer_state.json yet."""
     whole = []
     for path in folder.glob("checkpoint-*"):
         try:
@@ -217,7 +217,7 @@ def last_checkpoint(folder: Path) -> Path | None:
 
 
 def _check_checkpoint(checkpoint: Path) -> None:
-    """Raise an error if a file is truncated, as a full disk or a power failure leaves it."""
+    """Raise an error if a file is truncated, for example after a full disk or a power failure."""
     for path in checkpoint.glob("*.safetensors"):
         with safe_open(path, "pt"):
             pass
@@ -233,10 +233,10 @@ def remove_checkpoints(folder: Path) -> None:
 
 
 def _training_arguments(settings: Settings, folder: Path, seed: int, *, each_epoch: bool) -> TrainingArguments:
-    """Return the Trainer's arguments; `each_epoch` if it can resume only at the start of an epoch, as I-STAR does."""
+    """Return the Trainer's arguments; with `each_epoch`, a run can resume only at the start of an epoch (I-STAR)."""
     long_epoch = settings.steps_per_epoch > _CHECKPOINT_STEPS and not each_epoch
     other = not torch.cuda.is_available() and (torch.xpu.is_available() or torch.backends.mps.is_available())
-    optimizer = "adamw_torch" if other else "adamw_torch_fused"  # saves a fifth of a step on a CPU
+    optimizer = "adamw_torch" if other else "adamw_torch_fused"  # saves a fifth of the time per step on a CPU
     return TrainingArguments(
         output_dir=str(folder),
         seed=seed,
@@ -269,7 +269,7 @@ def _training_arguments(settings: Settings, folder: Path, seed: int, *, each_epo
 
 
 class _RunCallback(TrainerCallback):
-    """Score the last step, restart the mean loss at each checkpoint, and report progress."""
+    """A callback that scores the last step, restarts the mean loss at each checkpoint, and reports progress."""
 
     def __init__(self, settings: Settings, report: ReportStep, regularizer: Regularizer | None) -> None:
         self.measure, self.report, self.regularizer = settings.measure, report, regularizer
@@ -297,7 +297,7 @@ class _RunCallback(TrainerCallback):
         self._log_before_checkpoint(state, control)
 
     def _log_before_checkpoint(self, state: Any, control: Any) -> None:
-        """Log before a checkpoint, so that a resumed run has equal mean losses; save the regularizer's counts."""
+        """Log before a checkpoint, so that a resumed run has the same mean losses; save the regularizer's counts."""
         if control.should_save:
             control.should_log = True
             if self.regularizer is not None:
@@ -310,7 +310,7 @@ class _RunCallback(TrainerCallback):
 
 
 def _term_counts(regularizer: Any) -> dict[str, int]:
-    """Return how many sets of vectors a regularizer has seen, and how many it skipped as too small."""
+    """Return the number of sets of vectors that a regularizer has seen, and the number it skipped as too small."""
     return {"clouds": int(regularizer.seen), "too_small": int(regularizer.skipped)}
 
 
@@ -321,9 +321,9 @@ def _logits_and_labels(found: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _choose_pool(settings: Settings, loss: Any, reader: Reader) -> Any:
-    """Return where the regularizer takes its vectors: as set, or as in its paper.
+    """Return the pooling for the regularizer: the one in the settings, or that of its paper.
 
-    A left-to-right model never uses its first token, which has seen none of the text.
+    For a left-to-right model, the first token is never used, because its state does not depend on the text.
     """
     own = getattr(loss, "pool", "cls")
     return settings.pool or (reader.pool if own == "cls" else own)

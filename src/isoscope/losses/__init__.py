@@ -1,4 +1,4 @@
-"""Torch regularizers: add one to the loss of a task to keep, raise or lower the isotropy of its space."""
+"""Torch regularizers that preserve, raise or lower the isotropy of an embedding space when added to a task's loss."""
 
 from typing import TYPE_CHECKING
 

@@ -9,17 +9,17 @@ from isoscope.metrics.cosine import mean_cosine
 
 
 class CosReg(Regularizer):
-    """Spread the directions of the states: weight · (mean cosine of all pairs of rows).
+    """A regularizer that spreads the directions of the states: weight · (mean cosine of all pairs of rows).
 
-    Positive weights push vectors apart, negative ones pull them together. The mean is exact, over all pairs. A low mean
-    cosine does not prove isotropy: centering alone makes it 0, whatever the spectrum.
+    Positive weights push vectors apart, negative ones pull them together. The mean is computed exactly, over all pairs.
+    A low mean cosine does not prove isotropy: centering alone makes it 0, regardless of the spectrum.
 
     Parameters
     ----------
     weight : float
         The weight λ of the term.
     reference : bool
-        Divide the sum of the n(n−1) cosines by n², as the published code does. By default, divide by n(n−1).
+        Whether to divide the sum of the n(n−1) cosines by n², as the published code does, instead of n(n−1).
 
     Examples
     --------

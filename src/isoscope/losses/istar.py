@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 class IStar(Regularizer):
-    """Raise or lower the IsoScore* of the token states of all layers: weight · (1 − IsoScore*).
+    """A regularizer that raises or lowers the IsoScore* of the token states of all layers: weight · (1 − IsoScore*).
 
-    IsoScore* is the IsoScore of (1−ζ)Σ_X + ζΣ_S, where Σ_X is the covariance of the batch and Σ_S that of a large
-    sample of the same states. The gradient flows through Σ_X only. Positive weights raise isotropy. Negative weights
-    lower it, which the authors found to help.
+    IsoScore* is the IsoScore of (1−ζ)Σ_X + ζΣ_S, where Σ_X is the covariance of the batch. Σ_S is the covariance of a
+    large sample of the same states. The gradient flows through Σ_X only. Positive weights raise isotropy. Negative
+    weights lower it, which improved the results of the authors.
 
     Σ_S becomes outdated as the model learns. `attach(...).follow(trainer)` recomputes it at each epoch from at least
-    250,000 token states of the training set, in evaluation mode and without padding (the published code includes
-    padding). In your own training loop, call `attachment.refresh(loader)`.
+    250,000 token states of the training set, in evaluation mode. It excludes padding, which the published code
+    includes. In your own training loop, call `attachment.refresh(loader)`.
 
     Parameters
     ----------

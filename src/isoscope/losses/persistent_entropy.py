@@ -11,26 +11,27 @@ from isoscope.metrics.topology import h0_barcode, persistent_entropy, select_bar
 
 
 class PersistentEntropy(Regularizer):
-    """Make the gaps within each class equally large: −weight · Σ_class E(bars of the class).
+    """A regularizer that makes the gaps within each class equally large: −weight · Σ_class E(bars of the class).
 
     The bars are the edge lengths of the minimum spanning tree of a class's states. E is their entropy, which is largest
     if all bars are equal, so the longest edges shrink. By default the states are those of the first token in the last
     hidden layer.
 
-    A class with fewer than 3 examples in the batch has fewer than two bars and adds nothing (the published code needs
-    5, and fails with fewer). Equal points give bars of length 0, which have no gradient.
+    A class with fewer than 3 examples in the batch has fewer than two bars and adds nothing. The published code needs 5
+    examples, and fails with fewer. Identical points produce bars of length 0, which have no gradient.
 
     Parameters
     ----------
     weight : float
         The weight of the term; 1 in the paper.
     select : bool
-        Use only the bars that are features (`select_bars`), as the paper proposes. False uses all bars.
+        Whether to use only the bars that are features (`select_bars`), as the paper proposes, or all bars.
     per_class : bool
-        Sum over the classes of the labels. False treats the batch as one class. Labels of −100 are left out.
+        Whether to sum over the classes in the labels, or to treat the batch as one class. Rows with the label −100 are
+        ignored.
     noise_weight : float
-        Also maximize the mean length of the unselected bars, with this weight. The paper does not mention this term.
-        The published code has it with weight 0.5 and calls it L2; its notebook uses 0.05.
+        The weight of a term that maximizes the mean length of the unselected bars. The paper does not mention this
+        term. The published code includes it with weight 0.5 and calls it L2; its notebook uses 0.05.
 
     Examples
     --------

@@ -23,7 +23,7 @@ def make_groups_unique(groups: torch.Tensor) -> torch.Tensor:
 
 
 def gather_rows(rows: torch.Tensor) -> torch.Tensor:
-    """Return the rows of all processes in the order of their ranks; processes may have different numbers of rows.
+    """Return the rows of all processes in rank order; processes may have different numbers of rows.
 
     Each process receives the gradient of its own rows, times the number of processes. Trainers average gradients over
     processes, so the result equals the gradient of a single process with the complete batch. The backward pass sends
@@ -61,8 +61,8 @@ class Regularizer(nn.Module):  # type: ignore[misc]
 
     To write your own, define `penalty(states, labels)`; `attach` accepts it like the others.
 
-    In data-parallel training, the states of all processes are measured together. They are measured in at least
-    float32, also under autocast. Batches that are too small add zero and are counted in `skipped`.
+    In data-parallel training, the states of all processes are measured together. They are measured in at least float32,
+    even under autocast. Batches that are too small add zero and are counted in `skipped`.
 
     Examples
     --------
@@ -94,14 +94,14 @@ class Regularizer(nn.Module):  # type: ignore[misc]
         self.seen = 0
         """The number of batches, or classes of a batch, seen so far."""
         self.skipped = 0
-        """How many of them were too small, or had only equal rows, and added nothing."""
+        """The number of those that added nothing, because they were too small or had only equal rows."""
 
     def forward(
         self, states: torch.Tensor, labels: torch.Tensor | None = None, groups: torch.Tensor | None = None
     ) -> torch.Tensor:
         """Return the term, a scalar to add to the loss.
 
-        `groups` holds the number of each row's text; regularizers without `takes_groups` ignore it.
+        `groups` contains the number of each row's text; regularizers without `takes_groups` ignore it.
         """
         states, labels = _check_states(states, labels)
         groups = _check_groups(states, groups) if self.takes_groups else None

@@ -10,12 +10,12 @@ from isoscope.metrics.spectra import isoscore
 
 
 class UnbiasedIsoScore(Regularizer):
-    """Raise or lower the unbiased IsoScore s of the batch: weight · max(0, 1 − s).
+    """A regularizer that raises or lowers the unbiased IsoScore s of the batch: weight · max(0, 1 − s).
 
     Positive weights raise isotropy, negative ones lower it. The plug-in IsoScore of a small batch depends mostly on the
     batch size, so I-STAR adds the covariance of a large sample. The unbiased estimate needs no such covariance. Below 1
-    the term is linear in s, so its mean over batches is that of the complete data. Training can push the estimate of a
-    batch above 1, where nothing is gained, so the term is 0 there.
+    the term is linear in s, so its mean over batches estimates the value for the complete data. Training can push the
+    estimate of a batch above 1, where a further increase has no benefit, so the term is 0 there.
 
     The tokens of one text are not independent. With ``pool="tokens"``, `attach` passes the text of each token as its
     group, and the score compares only tokens of different texts. Without groups it assumes independent rows.

@@ -1,4 +1,4 @@
-"""Stores: vectors in files, folders of shards, tables, arrays and databases, read batch by batch."""
+"""Stores of vectors in files, folders of shards, tables, arrays and databases, read batch by batch."""
 
 from typing import TYPE_CHECKING
 

@@ -19,11 +19,11 @@ from isoscope.stores.table_schema import Layout, wide_layout
 if TYPE_CHECKING:
     from isoscope.stores.columns import ColumnSpec
 
-_BUFFER_BYTES = 2**20  # of a column chunk
+_BUFFER_BYTES = 2**20  # bytes buffered for a column chunk
 
 
 class Pieces(Protocol):
-    """A table in pieces that can be read one by one: Parquet row groups, Arrow record batches."""
+    """A table divided into pieces that can be read separately: Parquet row groups or Arrow record batches."""
 
     @property
     def schema(self) -> Any: ...  # noqa: D102
@@ -108,7 +108,7 @@ class ArrowStore(Store):
         return np.concatenate(values) if values else np.empty(0, object)
 
     def _picked(self, names: list[str], indices: np.ndarray) -> Iterator[tuple[Any, np.ndarray]]:
-        """Read record batches of these rows only, with their numbers; skip pieces that have none of them."""
+        """Yield record batches with these rows only, and their row numbers; skip pieces that contain none of them."""
         for piece in np.unique(np.searchsorted(self._ends, indices, side="right")):
             start = int(self._ends[piece]) - self._pieces.lengths[piece]
             for batch in self._batches(int(piece), names, 8_192):
@@ -224,7 +224,7 @@ class IpcPieces:
                 self.lengths = [sum(len(batch) for batch in reader)]
                 return
             self._in_place = _is_memory_mapped(source, reader)
-        with _source(path) as source:  # to get the lengths, decompress one column
+        with _source(path) as source:  # decompress only one column to get the lengths
             reader = pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=_cheapest(self.schema)))
             self.lengths = [len(reader.get_batch(i)) for i in range(reader.num_record_batches)]
 
@@ -251,33 +251,34 @@ class IpcPieces:
 
 
 def _source(path: Path) -> Any:
-    """Map a file, so that uncompressed values are read without a copy.
+    """Memory-map a file, so that uncompressed values are read without a copy.
 
-    If the address space is too small (`ulimit -v`), open it instead; one record batch at a time is read into memory.
+    If the address space is too small (`ulimit -v`), open the file instead, and read one record batch at a time into
+    memory.
     """
     import pyarrow as pa
 
     try:
         return pa.memory_map(str(path))
-    except OSError:  # if the file is the reason, this raises too
+    except OSError:  # if the file itself is the cause, this also raises an error
         return pa.OSFile(str(path))
 
 
 def _is_memory_mapped(source: Any, reader: Any) -> bool:
-    """Return whether the values of a file are uncompressed and used in place, where the file is mapped."""
+    """Return whether values are read directly from the memory-mapped file, without decompression."""
     import pyarrow as pa
 
     if not isinstance(source, pa.MemoryMappedFile) or not reader.num_record_batches:
         return False
     buffers = [each for column in reader.get_batch(0).columns for each in column.buffers() if each is not None]
-    longest = max(buffers, key=lambda each: each.size)  # an empty one may be anywhere
+    longest = max(buffers, key=lambda each: each.size)  # an empty buffer may have any address
     source.seek(0)
     file = source.read_buffer()
     return bool(file.address <= longest.address < file.address + file.size)
 
 
 def _cheapest(schema: Any) -> list[int]:
-    """Return a column of single values, if there is one: its length is cheap to read."""
+    """Return a list with the index of a column of scalars, whose length is cheap to read, or an empty list."""
     import pyarrow.types as kinds
 
     return [i for i, field in enumerate(schema) if kinds.is_primitive(field.type)][:1]
@@ -301,7 +302,7 @@ def _open_arrow(path: Path, pieces: Any, wanted: ColumnSpec) -> Store:
 
 @contextmanager
 def _reraise_as_input_error(where: str) -> Iterator[None]:
-    """Turn errors of Arrow into an `InputError` that names the file; let errors of the system pass."""
+    """Convert Arrow errors into an `InputError` that names the file; let operating system errors pass."""
     import pyarrow as pa
 
     try:
@@ -316,7 +317,7 @@ def _reraise_as_input_error(where: str) -> Iterator[None]:
 
 
 def _find_vector_columns(fields: dict[str, Any], wanted: ColumnSpec, where: str) -> tuple[list[str], list[str]]:
-    """Return the column of vectors, or the columns of their dimensions, and the columns of single values."""
+    """Return the vector column, or one column for each dimension, and the columns of scalars."""
     import pyarrow.types as kinds
 
     def is_number(kind: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Choose the columns of vectors, labels, types, text and other roles by name, and check their values."""
+"""Selection of the columns for vectors, labels, types, text, … by name, and checks of their values."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ from isoscope._core.errors import (
 from isoscope._io.tables import format_names
 
 ROLES = ("labels", "types", "text", "ids", "frequency", "groups", "by")
-"""The roles of columns. Rows with the same value in `groups` depend on each other, as the tokens of a text do.
-`by` holds the groups that are audited separately; it is never guessed."""
+"""The roles of columns.
+
+Rows with the same value in `groups` are not independent, such as the tokens of one text. `by` contains the groups that
+are audited separately; it is never chosen automatically.
+"""
 ALL_ROLES = '"labels", "types", "text", "ids", "frequency", "groups" or "by"'
 
 INVERSE_RANK = "1/rank"
-"""The column of frequencies by Zipf's law, in files of words sorted by frequency."""
+"""The name of the frequency column that follows from Zipf's law, for files of words sorted by frequency."""
 
 _USUAL_VECTORS = (
     *("embedding", "embeddings", "vector", "vectors", "emb", "embs", "sentence_embedding", "dense_vector"),
@@ -47,7 +50,7 @@ _IDENTITIES = {"index", "idx", "row", "unnamed: 0", "", "__index_level_0__", "la
 
 
 class ColumnError(InputError):
-    """The values of a column do not suit its role."""
+    """An error for a column whose values do not suit its role."""
 
     def __init__(self, message: str, role: str):
         super().__init__(message)
@@ -59,7 +62,7 @@ class ColumnError(InputError):
 
 @dataclass(frozen=True)
 class ColumnSpec:
-    """The columns that the caller requested: the name of the vectors, and a name or values for each role."""
+    """The columns that the caller requested: the vector column, and a column name or values for each role."""
 
     vectors: str | None = None
     roles: dict[str, Any] = field(default_factory=dict)
@@ -77,7 +80,7 @@ class ColumnSpec:
 
 
 def choose_vectors(candidates: Sequence[str], wanted: ColumnSpec, where: str, *, others: Sequence[str] = ()) -> str:
-    """Return the name of the vectors: the requested one, the only candidate, or the one with a usual name."""
+    """Return the name of the vector column: the requested one, the only candidate, or one with a common name."""
     if wanted.vectors is not None:
         if wanted.vectors in candidates:
             return wanted.vectors
@@ -102,7 +105,7 @@ def choose_vectors(candidates: Sequence[str], wanted: ColumnSpec, where: str, *,
 
 
 def choose_columns(available: Sequence[str], wanted: ColumnSpec, where: str) -> dict[str, str]:
-    """Return the column of each role: the requested one, or one with a usual name; none where values were passed."""
+    """Return the column for each role without passed values: the requested one, or one with a common name."""
     chosen: dict[str, str] = {}
     for role in ROLES:
         requested = wanted.roles.get(role)
@@ -123,7 +126,7 @@ def choose_columns(available: Sequence[str], wanted: ColumnSpec, where: str) -> 
 
 
 def choose_dimensions(numeric: Sequence[str], wanted: ColumnSpec) -> list[str]:
-    """Return the columns of numbers that are dimensions of the vectors, leaving out ids, labels and the like."""
+    """Return the numeric columns that are dimensions of the vectors, excluding ids, labels and similar columns."""
     lower = {name.lower() for name in numeric}
     usual = _IDENTITIES.union(*_USUAL.values()) - ({"y"} if "x" in lower else set())
     return [name for name in numeric if name not in wanted.names and name.lower() not in usual]
@@ -139,7 +142,7 @@ def _describe_candidates(candidates: Sequence[str]) -> str:
 
 
 def plain_values(values: Any, role: str, where: str = "") -> tuple[np.ndarray, np.ndarray | None]:
-    """Return values as int64, float64 or strings, and a mask of missing ones (or None); missing text becomes ""."""
+    """Return values as int64, float64 or strings, and a mask of missing values (or None); missing text becomes ""."""
     where = where or role
     array = _as_objects(values)
     if array.ndim != 1:
@@ -171,7 +174,7 @@ def plain_values(values: Any, role: str, where: str = "") -> tuple[np.ndarray, n
 
 
 def check_no_missing(missing: np.ndarray | None, role: str, where: str) -> None:
-    """Raise a `MissingValueError` with the number of missing values and the first row of them."""
+    """Raise a `MissingValueError` if values are missing; it states their number and the first affected row."""
     if missing is not None and missing.any():
         raise MissingValueError(
             f"{where} is empty in {int(missing.sum())} of {plural(len(missing), 'row')}, first in row "
@@ -180,7 +183,7 @@ def check_no_missing(missing: np.ndarray | None, role: str, where: str) -> None:
 
 
 def _frequencies(values: np.ndarray, where: str) -> np.ndarray:
-    """Return frequencies as float64; raise an error unless all are finite and none is negative."""
+    """Return frequencies as float64; raise an error unless all are finite and nonnegative."""
     try:
         numbers = values.astype(np.float64)
     except (TypeError, ValueError):
@@ -205,7 +208,7 @@ def _first_non_number(values: np.ndarray) -> Any:
 
 
 def _to_integer_ids(values: np.ndarray, where: str) -> np.ndarray:
-    """Return ids that a table keeps as floats as integers."""
+    """Return ids as integers if a table stores them as floats."""
     integers = values.astype(np.int64) if (np.abs(values) < 2**53).all() else np.zeros(len(values), np.int64)
     if (integers != values).any():
         raise ParameterError(f"{where} contains {values[integers != values][0]}: ids must be integers or strings")
@@ -213,7 +216,7 @@ def _to_integer_ids(values: np.ndarray, where: str) -> np.ndarray:
 
 
 def _as_objects(values: Any) -> np.ndarray:
-    """Return values of any library as a NumPy array; a list of strings and numbers keeps both."""
+    """Return values from any library as a NumPy array; a list with both strings and numbers keeps both."""
     if not isinstance(values, np.ndarray | list | tuple) and hasattr(values, "__dlpack__"):
         values = values.tolist()
     if isinstance(values, list | tuple) and not all(isinstance(v, str | bytes) for v in values):

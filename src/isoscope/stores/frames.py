@@ -22,7 +22,7 @@ def frame_library(source: Any) -> str | None:
 
 
 def open_frame(source: Any, library: str, wanted: ColumnSpec) -> Store:
-    """Open a table of one of these libraries; only the rows of a batch are copied."""
+    """Open a table from one of these libraries; only one batch of rows is copied at a time."""
     name = _NAMES[library]
     pieces = _open_pandas(source, wanted) if library == "pandas" else _PIECES[library](source)
     return FrameStore(name, f"the {name}", pieces, wanted)
@@ -54,7 +54,8 @@ class _Table:
 class _Frame:
     """A pandas DataFrame, converted to Arrow a few rows at a time; NaN in a column of numbers stays NaN.
 
-    A column that Arrow cannot hold is ignored, unless the caller named it or it holds lists, which may be the vectors.
+    A column that Arrow cannot represent is ignored, unless the caller requested it or it contains lists, which may be
+    the vectors.
     """
 
     def __init__(self, frame: Any, wanted: ColumnSpec) -> None:
@@ -73,7 +74,7 @@ class _Frame:
         return True
 
     def full_schema(self) -> Any:
-        """Infer the schema from all rows: the first may all be missing, or happen to be integers."""
+        """Return the schema inferred from all rows; the first values alone may be missing, or integers by chance."""
         import pyarrow as pa
 
         unsure = [field.name for field in self.schema if self._frame[field.name].dtype == object]
@@ -115,7 +116,7 @@ def _is_list(value: Any) -> bool:
 
 
 class _Dataset:
-    """A Hugging Face dataset, whose rows are in Arrow files already."""
+    """A Hugging Face dataset, whose rows are already in Arrow files."""
 
     def __init__(self, dataset: Any) -> None:
         self.schema = dataset.features.arrow_schema

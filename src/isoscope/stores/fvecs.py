@@ -1,4 +1,4 @@
-"""Stores over fvecs, bvecs and ivecs files of nearest-neighbor benchmarks."""
+"""Stores over fvecs, bvecs and ivecs files, the formats of nearest-neighbor benchmarks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NUMBERS = {".fvecs": "<f4", ".bvecs": "u1", ".ivecs": "<i4"}
 
 
 class _Records:
-    """Rows that each begin with their number of dimensions; reading a row that differs from the first is an error."""
+    """Rows that each begin with their number of dimensions; if it differs from the first row's, reading fails."""
 
     def __init__(self, path: Path, dim: int, number: np.dtype, n: int) -> None:
         record = np.dtype([("dim", "<i4"), ("vector", number, (dim,))])
@@ -43,7 +43,7 @@ class _Records:
 
 
 def open_records(path: Path, wanted: ColumnSpec) -> Store:
-    """Open an fvecs, bvecs or ivecs file; its rows are mapped batch by batch."""
+    """Open an fvecs, bvecs or ivecs file; its rows are memory-mapped batch by batch."""
     number = np.dtype(_NUMBERS[path.suffix.lower()])
     size = path.stat().st_size
     with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Stores over HDF5 files, such as those of ann-benchmarks."""
+"""Stores over HDF5 files, such as those from ann-benchmarks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from isoscope.stores.columns import ColumnSpec
     from isoscope.stores.store import Store
 
-_DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError)  # what h5py raises for a damaged file
+_DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError)  # errors that h5py raises for a damaged file
 
 
 class _Dataset:
-    """A dataset of a file that is open only while rows are read."""
+    """A dataset in an HDF5 file; the file is open only while rows are read."""
 
     def __init__(self, path: Path, name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
         self._path, self._name, self.shape, self.dtype = path, name, shape, dtype
@@ -38,7 +38,7 @@ class _Dataset:
 
 
 def open_hdf5(path: Path, wanted: ColumnSpec) -> Store:
-    """Open a two-dimensional dataset of an HDF5 file, with its one-dimensional datasets as columns."""
+    """Open a two-dimensional dataset in an HDF5 file, with its one-dimensional datasets as columns."""
     h5py = _import_h5py(path)
     datasets: dict[str, _Dataset] = {}
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class _Foreign:
-    """An array of another library whose rows are copied to the host a few at a time; bfloat16 becomes float32."""
+    """An array from another library; rows are copied to the host a few at a time, and bfloat16 becomes float32."""
 
     def __init__(self, array: Any) -> None:
         self._array = array
@@ -42,12 +42,12 @@ class _Foreign:
 
 
 def open_array(source: Any, wanted: ColumnSpec) -> Store:
-    """Open an (n, d) array of NumPy, torch, JAX or CuPy, or a list of lists."""
+    """Open an (n, d) array from NumPy, torch, JAX or CuPy, or a list of lists."""
     if not is_array_api_obj(source):
         source = as_real_array(source, "source")[1]
     if source.ndim != 2:
         check_rows(tuple(source.shape), np.dtype(float), "the array")
-    as_real_array(source[:1, :], "the array")  # rejects a wrong dtype or layout
+    as_real_array(source[:1, :], "the array")  # raises an error for a wrong dtype or layout
     if wanted.vectors is not None:
         raise ParameterError(
             f"vectors is {wanted.vectors!r}, but the source is an array, which has no columns: omit vectors"
@@ -57,25 +57,25 @@ def open_array(source: Any, wanted: ColumnSpec) -> Store:
     return IndexedStore("array", rows, choose_columns((), wanted, "the array"), {})
 
 
-_WINDOW_BYTES = 64 * 2**20  # the most that is mapped at once to read scattered rows
+_WINDOW_BYTES = 64 * 2**20  # maximum number of bytes mapped at a time to read scattered rows
 
 
 @dataclass(frozen=True)
 class MappedArray:
-    """An array in a file, of which only the requested rows are mapped.
+    """An array in a file; only the requested rows are mapped into memory.
 
-    A map of the entire file would take address space of its size, which `ulimit -v` and batch systems limit, and all
-    pages ever read would count as memory of this process.
+    Mapping the entire file would take as much address space as the size of the file, which `ulimit -v` and batch
+    systems limit. All pages ever read would also count as memory of this process.
     """
 
     file: Path | IO[bytes]
-    """The path, or an open file that has none."""
+    """The path, or an open file without a path."""
     dtype: np.dtype
     shape: tuple[int, ...]
     offset: int
     fortran: bool = False
     seen: tuple[int, ...] = ()
-    """Device, inode, size and time of the file when it was opened, to notice that it was replaced or changed."""
+    """The device, inode, size and modification time of the file when it was opened, to detect changes."""
 
     def __post_init__(self) -> None:
         if isinstance(self.file, Path) and not self.seen:
@@ -90,13 +90,13 @@ class MappedArray:
         return self._read_scattered(np.asarray(rows))
 
     def _columns(self) -> list[MappedArray]:
-        """Return the columns of an array in Fortran order, each a contiguous part of the file."""
+        """Return the columns of an array in Fortran order; each is contiguous in the file."""
         length = self.shape[0] * self.dtype.itemsize
         places = range(self.offset, self.offset + length * self.shape[1], length)
         return [MappedArray(self.file, self.dtype, self.shape[:1], place, seen=self.seen) for place in places]
 
     def _read_scattered(self, rows: np.ndarray) -> np.ndarray:
-        """Return rows whose numbers are increasing; read only their pages."""
+        """Return the rows at these increasing indices, reading only the pages that contain them."""
         picked = np.empty((len(rows), *self.shape[1:]), self.dtype)
         reach = max(1, _WINDOW_BYTES // self._row_bytes)
         done = 0
@@ -113,12 +113,12 @@ class MappedArray:
         return math.prod(self.shape[1:]) * self.dtype.itemsize
 
     def _window(self, start: int, stop: int, *, scattered: bool = False) -> np.ndarray:
-        """Map the rows from `start` to `stop`, for as long as the array is in use."""
+        """Return the rows from `start` to `stop`, mapped for as long as the array is in use."""
         shape = (stop - start, *self.shape[1:])
         if not math.prod(shape):
             return np.empty(shape, self.dtype)
         place = self.offset + start * self._row_bytes
-        before = place % mmap.ALLOCATIONGRANULARITY  # a map begins at a page
+        before = place % mmap.ALLOCATIONGRANULARITY  # a map must begin at a page boundary
         with self.file.open("rb") if isinstance(self.file, Path) else nullcontext(self.file) as file:
             try:
                 length = before + shape[0] * self._row_bytes
@@ -128,7 +128,7 @@ class MappedArray:
             if self.seen and _file_identity(os.fstat(file.fileno())) != self.seen:
                 raise FileFormatError(f"{self.file} changed after it was opened: open it again")
         if scattered and hasattr(mmap, "MADV_RANDOM"):
-            window.madvise(mmap.MADV_RANDOM)  # otherwise the system reads ahead of each row
+            window.madvise(mmap.MADV_RANDOM)  # otherwise the operating system reads ahead after each row
         return np.frombuffer(window, self.dtype, math.prod(shape), before).reshape(shape)
 
 
@@ -137,7 +137,7 @@ def _file_identity(file: os.stat_result) -> tuple[int, ...]:
 
 
 def check_rows(shape: tuple[int, ...], dtype: np.dtype, where: str) -> None:
-    """Raise an error unless shape and dtype are those of (n, d) real numbers, with at least one row."""
+    """Raise an error unless the array contains (n, d) real numbers with at least one row."""
     if dtype.kind not in "fiu":
         what = {"b": "booleans", "O": "objects", "c": "complex numbers"}.get(dtype.kind, f"values of dtype {dtype}")
         raise ParameterError(f"{where} contains {what}: need real numbers (float16, float32 or float64)")
@@ -153,7 +153,7 @@ def check_rows(shape: tuple[int, ...], dtype: np.dtype, where: str) -> None:
 
 
 def check_size(path: Path, offset: int, nbytes: int, shape: tuple[int, ...]) -> None:
-    """Raise an error if a file ends before its array does."""
+    """Raise an error if a file is too short for its array."""
     size = path.stat().st_size
     if size < offset + nbytes:
         rows = plural(shape[0], "row") if shape else "a number"

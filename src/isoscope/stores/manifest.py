@@ -1,4 +1,4 @@
-"""The manifests of folders that `embed` and `apply` write: their settings, and whether they are complete."""
+"""Manifests of the folders that `embed` and `apply` write: the settings, and whether a folder is complete."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REPAIR_SCHEMA = "isoscope.repaired/1"
 
 
 def embedding_run(folder: Path) -> RunFolder:
-    """Return the run folder of `embed`."""
+    """Return the `RunFolder` of an `embed` run."""
     return RunFolder(
         folder,
         EMBEDDING_MANIFEST,
@@ -27,7 +27,7 @@ def embedding_run(folder: Path) -> RunFolder:
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """Return the content of the manifest of `embed`; None if the folder has no manifest."""
+    """Return the manifest that `embed` wrote to a folder, or None if the folder has no manifest."""
     run = embedding_run(folder)
     if not run.manifest.exists():
         return None

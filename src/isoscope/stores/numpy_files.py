@@ -1,4 +1,4 @@
-"""Stores over .npy and .npz files, and over a .npy on standard input; pickled arrays are never loaded."""
+"""Stores over .npy and .npz files, and over .npy data on standard input; pickled arrays are never loaded."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _Header(NamedTuple):
 
 
 def open_npy(path: Path, wanted: ColumnSpec) -> Store:
-    """Open the array of an .npy file."""
+    """Open the array in an .npy file."""
     with path.open("rb") as file:
         header = _header(file, str(path))
     if wanted.vectors is not None:
@@ -52,7 +52,7 @@ def open_npy(path: Path, wanted: ColumnSpec) -> Store:
 
 
 def open_stdin(wanted: ColumnSpec) -> Store:
-    """Open an .npy that is piped in. A temporary file keeps it for several passes and is deleted with the store."""
+    """Open .npy data from standard input, which is kept in a temporary file as long as the store exists."""
     where = "standard input"
     if sys.stdin is None or sys.stdin.isatty():
         raise NotFoundError(
@@ -66,9 +66,9 @@ def open_stdin(wanted: ColumnSpec) -> Store:
 
 
 def open_npz(path: Path, wanted: ColumnSpec) -> Store:
-    """Open a two-dimensional array of an .npz file, with its one-dimensional arrays as columns.
+    """Open a two-dimensional array in an .npz file, with its one-dimensional arrays as columns.
 
-    An uncompressed array is mapped in place; a compressed one is extracted to a temporary file.
+    An uncompressed array is memory-mapped; a compressed one is extracted to a temporary file.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -96,14 +96,14 @@ def open_npz(path: Path, wanted: ColumnSpec) -> Store:
                     file.read(header.length)
                     rows = _spool_array(file, header, f"{path}: {chosen}")
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, zlib.error, OSError) as error:
-        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # a position before the file's beginning
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # EINVAL: a negative file position
             raise
         raise FileFormatError(f"{path} is a damaged or truncated .npz file: {error}; copy or write it again") from error
     return IndexedStore(path.name, rows, columns, table)
 
 
 def _header(file: IO[bytes], where: str, *, pickled: bool = False) -> _Header:
-    """Read the header of an .npy stream, up to the first number."""
+    """Read the header of an .npy stream, and stop before the first number."""
     try:
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -130,7 +130,7 @@ def _map_array(path: Path, header: _Header, start: int) -> MappedArray:
 
 
 def _member_offset(path: Path, info: zipfile.ZipInfo) -> int:
-    """Return where the bytes of an uncompressed member begin: after its local header, which states its own size."""
+    """Return the offset of an uncompressed member's data, which follows a local header of variable size."""
     with path.open("rb") as file:
         file.seek(info.header_offset + 26)
         sizes = np.frombuffer(file.read(4), "<u2")
@@ -143,7 +143,7 @@ def _load_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
 
 
 def _spool_array(stream: IO[bytes], header: _Header, where: str) -> MappedArray:
-    """Copy the array of a stream to an unnamed temporary file, which is deleted with the array."""
+    """Copy the array in a stream to an unnamed temporary file, which is deleted with the array."""
     spool = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the array)
     left = header.nbytes
     while left and (block := stream.read(min(left, _COPY_BYTES))):

@@ -1,4 +1,4 @@
-"""Open any source of vectors: recognize its format and choose its reader."""
+"""Sources of vectors: detection of the format and choice of the reader."""
 
 from __future__ import annotations
 
@@ -59,24 +59,32 @@ def open_store(
     Parameters
     ----------
     source : path, or object
-        A file (`.npy`, `.npz`, `.safetensors`, `.parquet`, `.arrow`, `.feather`, `.h5`, `.fvecs`, `.bvecs`, `.ivecs`,
-        word2vec `.bin`; GloVe, word2vec or fastText `.txt` and `.vec`, `.jsonl`, `.csv`, `.tsv`, each also as `.gz`), a
-        folder of such files or a glob, ``"-"`` for an `.npy` on standard input; the address of a database
-        (``"postgresql://user@host/db?table=docs"``, ``"qdrant:PATH#collection"``, ``"lancedb:PATH#table"``,
-        ``"chroma:PATH#collection"``); or an (n, d) array of any library, a list of lists, a DataFrame of pandas or
-        polars, a pyarrow Table, a `datasets.Dataset`; or a store.
+        The vectors, in one of these forms:
+
+        - a binary file: `.npy`, `.npz`, `.safetensors`, `.parquet`, `.arrow`, `.feather`, `.h5`, `.fvecs`, `.bvecs`,
+          `.ivecs` or word2vec `.bin`;
+        - a text file, optionally compressed as `.gz`: GloVe, word2vec or fastText `.txt` and `.vec`, `.jsonl`, `.csv`
+          or `.tsv`;
+        - a folder of such files, or a glob pattern;
+        - ``"-"`` for `.npy` data on standard input;
+        - the address of a database: ``"postgresql://user@host/db?table=docs"``, ``"qdrant:PATH#collection"``,
+          ``"lancedb:PATH#table"`` or ``"chroma:PATH#collection"``;
+        - an (n, d) array from any library, or a list of lists;
+        - a pandas or polars DataFrame, a pyarrow Table, or a `datasets.Dataset`;
+        - a store.
     vectors : str, optional
-        The name of the column, dataset or array that holds the vectors, if there are several.
+        The name of the column, dataset or array that contains the vectors, if there are several.
     labels, types, text, ids, frequency : str, or sequence with an entry for each row, optional
-        The name of a column, or the values: each row's class, its type (the word or token it is an instance of), its
-        text, its id, and the frequency of its word or text. By default, columns with usual names (``label``, ``token``,
-        ``text``, ``id``, ``frequency``, …) are used. Files of word vectors, which are sorted by falling frequency, have
-        1/rank as their frequency.
+        A column name, or the values: the class of each row, its type (the word or token it is an instance of), its
+        text, its id, and the frequency of its word or text. By default, columns with common names (``label``,
+        ``token``, ``text``, ``id``, ``frequency``, …) are used. Word vector files are sorted by decreasing frequency,
+        so 1/rank is used as the frequency.
     groups : str, or sequence with an entry for each row, optional
-        The name of a column, or the values: the group of each row, if rows of a group are not independent, such as the
-        tokens of a text or the passages of a document. By default the column `document`, which `isoscope embed` writes.
+        A column name, or the values: the group of each row. Rows in the same group are not independent, such as the
+        tokens of a text or the passages of a document. The default is the column `document`, which `isoscope embed`
+        writes.
     by : str, or sequence with an entry for each row, optional
-        The groups to audit separately: a column, one of the roles above ("labels"), or values.
+        The groups to audit separately: a column name, one of the roles above (such as "labels"), or the values.
 
     Returns
     -------
@@ -85,9 +93,9 @@ def open_store(
 
     Notes
     -----
-    Numbers keep the precision of the source, except that bfloat16 and word vectors in text become float32, and CSV and
-    JSON become float64. A compressed `.npz` array and standard input are extracted to a temporary file. In a folder of
-    binary files, text files (`.txt`, `.csv`, `.json`, …) are not read as shards.
+    Numbers keep the precision of the source, with two exceptions: bfloat16 and word vectors in text files become
+    float32, and CSV and JSON numbers become float64. A compressed `.npz` array and standard input are extracted to a
+    temporary file. In a folder of binary files, text files (`.txt`, `.csv`, `.json`, …) are not read as shards.
 
     Examples
     --------
@@ -150,7 +158,7 @@ def _open_path(name: str, wanted: ColumnSpec) -> Store:
     except PermissionError as error:
         raise NotFoundError(f"{error.filename or path} cannot be read: permission denied") from error
     scheme, slashes, _ = name.partition("://")
-    if slashes:  # a password may follow
+    if slashes:  # the rest may contain a password
         raise ParameterError(
             f"{scheme}://… is not supported: need a file, or postgresql://…, qdrant:…, lancedb:…, chroma:…"
         )
@@ -182,7 +190,7 @@ def _reopen_file(path: Path, wanted: ColumnSpec, size: int) -> Store:
 
 
 def _format(path: Path, start: bytes) -> str:
-    """Return the format by the file's ending, or by its first bytes if the ending is unknown."""
+    """Return the format indicated by the file extension, or by the first bytes if the extension is unknown."""
     by_name = _suffix(path)
     by_magic = next((suffix for magic, suffix in _MAGIC.items() if start.startswith(magic)), None)
     if by_name in _OPENERS:
@@ -203,7 +211,7 @@ def _format(path: Path, start: bytes) -> str:
 
 
 def _suffix(path: Path) -> str:
-    """Return the ending that determines the format; that of a text file may be followed by .gz."""
+    """Return the file extension that determines the format, ignoring .gz after that of a text file."""
     suffix = path.suffix.lower()
     inner = path.with_suffix("").suffix.lower()
     return inner if suffix == ".gz" and inner in _TEXT else suffix
@@ -220,7 +228,7 @@ def _open_shards(name: str, paths: list[Path], wanted: ColumnSpec) -> Store:
 
 
 def _shards_in(folder: Path) -> list[Path]:
-    """Return the files of a folder that hold vectors, all of one format; binary files take precedence over text."""
+    """Return the vector files in a folder, all of one format; binary files take precedence over text files."""
     files = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith((".", "_"))]
     for formats in (_BINARY, _TEXT):
         kinds = Counter(formats[_suffix(path)] for path in files if _suffix(path) in formats)

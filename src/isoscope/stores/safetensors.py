@@ -1,4 +1,4 @@
-"""Stores over safetensors files: one tensor holds the vectors; bfloat16 becomes float32."""
+"""Stores over safetensors files: one tensor contains the vectors; bfloat16 becomes float32."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _BFloat16Array:
 
 
 def open_safetensors(path: Path, wanted: ColumnSpec) -> Store:
-    """Open a two-dimensional tensor of a safetensors file, with its one-dimensional tensors as columns."""
+    """Open a two-dimensional tensor in a safetensors file, with its one-dimensional tensors as columns."""
     header, start = _header(path)
     tensors = {name: _tensor(path, about, start) for name, about in header.items() if about["dtype"] in _DTYPES}
     flat = [name for name, tensor in tensors.items() if len(tensor.shape) == 2 and tensor.dtype.kind in "fiu"]
@@ -62,7 +62,7 @@ def _tensor(path: Path, about: dict[str, Any], start: int) -> MappedArray | _BFl
 
 
 def _header(path: Path) -> tuple[dict[str, Any], int]:
-    """Return the header entry of each tensor and where their bytes begin; check that they fill the file exactly.
+    """Return the header entry of each tensor and the offset of the data; check that they fill the file exactly.
 
     The safetensors library would map the entire file for this check.
     """
@@ -94,7 +94,7 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
 
 
 def _bits(dtype: str) -> int:
-    """Return the bits of a number of a dtype, which are part of its name."""
+    """Return the number of bits per value of a dtype, which is part of its name."""
     digits = re.findall(r"\d+", "8" if dtype == "BOOL" else dtype)
     if not digits:
         raise ValueError(f"{dtype!r} is not a dtype")

@@ -1,4 +1,4 @@
-"""Draw a random sample of a store's rows in one pass, without knowing their number."""
+"""Random samples of a store's rows, drawn in one pass without knowing the number of rows."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ class Sample:
         return len(self.rows)
 
     def first(self, m: int) -> np.ndarray:
-        """Return the positions of a smaller sample of m rows in this sample, in order."""
+        """Return the positions, within this sample, of a smaller sample of m rows, in order."""
         if m >= len(self):
             return np.arange(len(self))
         return np.sort(np.argpartition(self.keys, m)[:m])
 
     def at(self, positions: np.ndarray) -> Sample:
-        """Return the rows at these positions."""
+        """Return a sample with only the rows at these positions."""
         columns = {role: values[positions] for role, values in self.columns.items()}
         return Sample(self.rows[positions], self.vectors[positions], columns, self.keys[positions])
 
 
 class Sampler:
-    """Keep the `size` rows with the smallest random keys, so that every set of rows is equally likely.
+    """A sampler that keeps the `size` rows with the smallest random keys, so every set of rows is equally likely.
 
-    The key of a row depends only on its number and the seed. The sample therefore does not depend on the batches, and
-    two stores of the same length give the same rows.
+    The key of a row depends only on its number and the seed. Therefore, the sample does not depend on the batches, and
+    two stores of the same length yield the same row numbers.
     """
 
     def __init__(self, size: int, seed: int):
@@ -109,7 +109,7 @@ class Sampler:
 
 
 def row_keys(first: int, count: int, seed: int) -> np.ndarray:
-    """Return a random 64-bit key for each of `count` rows from row `first` on (the finalizer of splitmix64)."""
+    """Return a random 64-bit key for each of `count` rows, starting at row `first` (the splitmix64 finalizer)."""
     with np.errstate(over="ignore"):
         keys = np.arange(first + 1, first + 1 + count, dtype=np.uint64) + np.uint64((seed * 0xD1342543DE82EF95) % 2**64)
         keys *= np.uint64(0x9E3779B97F4A7C15)

@@ -1,4 +1,4 @@
-"""Read several files as one store, and split a store into ranges of rows for parallel work."""
+"""Stores that combine several files, and ranges of rows of a store for parallel work."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from isoscope.stores.table_schema import Layout
 
 
-_GUESSES = ("ids", "frequency")  # guessed roles that are ignored if the shards differ in them
+_GUESSES = ("ids", "frequency")  # automatically chosen roles that are ignored if the shards differ in them
 
 
 class ShardedStore(Store):
@@ -33,7 +33,7 @@ class ShardedStore(Store):
             if role in columns and (
                 columns[role] == INVERSE_RANK or any(store.columns.get(role) != columns[role] for store in stores)
             ):
-                columns.pop(role)  # shards may differ in guessed columns, and ranks restart in each shard
+                columns.pop(role)  # a requested column is in all shards; ranks restart in each shard
         for path, store in zip(paths, stores, strict=True):
             if store.dim != first.dim:
                 raise ShapeError(
@@ -70,7 +70,7 @@ class ShardedStore(Store):
             skip = min(start, len(store)) if start else 0
             start -= skip
             for piece in store._read(names, rows, skip, other_columns):
-                share = float((before + piece.share * (size - before)) / self._sizes[-1])  # of the bytes
+                share = float((before + piece.share * (size - before)) / self._sizes[-1])  # share of the bytes
                 yield piece._replace(vectors=piece.vectors.astype(self.dtype, copy=False), share=share)
             before = size
 
@@ -115,7 +115,7 @@ class ShardedStore(Store):
         return [value for part in parts for value in part]
 
     def _split(self, indices: np.ndarray) -> Iterator[tuple[Store, np.ndarray]]:
-        """Yield each shard that has some of these rows, with the row numbers within the shard."""
+        """Yield each shard that contains some of these rows, with their row numbers in that shard."""
         starts = np.concatenate([[0], self._ends()])
         for i, store in enumerate(self._stores):
             low, high = np.searchsorted(indices, starts[i : i + 2])
@@ -134,13 +134,16 @@ def natural_sort_key(path: Path | str) -> list[Any]:
 
 
 SPAN_BYTES = 128 * 2**20
-"""The size of the vectors that a worker reads in one task; only one batch at a time is in memory."""
+"""The number of bytes of vectors that a worker reads in one task; it keeps only one batch at a time in memory."""
 
 _MAX_SPANS = 20_000
 
 
 class Span(Store):
-    """A range of rows of another store, from row `first` on; `layout` is the layout of the full table, if needed."""
+    """A range of rows of another store that starts at row `first`.
+
+    `layout` is the layout of the full table, if the table is to be written.
+    """
 
     def __init__(
         self, store: Store, first: int, rows: int, given: dict[str, np.ndarray], layout: Layout | None = None
@@ -162,7 +165,7 @@ class Span(Store):
         return {**self.__dict__, "_store": own, "_start": start}
 
     def numbered_batches(self, columns: Sequence[str] = ()) -> Iterator[Batch]:
-        """Read the batches with the row numbers of the full store."""
+        """Yield the batches with row numbers that refer to the full store."""
         for batch in self.batches(columns):
             yield batch._replace(start=batch.start + self.first)
 
@@ -193,11 +196,11 @@ def _truncate_piece(piece: Piece, rows: int) -> Piece:
     return piece._replace(vectors=piece.vectors[:rows], columns=columns, other_columns=others)
 
 
-def spans(store: Store, max_bytes: int = SPAN_BYTES, *, other_columns: bool = False) -> list[Span]:
-    """Split a store into spans of about `max_bytes` bytes, at rows where reading can start directly.
+def spans(store: Store, most_bytes: int = SPAN_BYTES, *, other_columns: bool = False) -> list[Span]:
+    """Split a store into spans of about `most_bytes` bytes, at rows where reading can start directly.
 
-    A file that can only be read from its beginning (text, CSV, JSON lines, one Parquet row group) is one span. With
-    `other_columns` each span has the layout of the full table.
+    A file that can only be read from its beginning (text, CSV, JSON lines, one Parquet row group) becomes one span.
+    With `other_columns` each span has the layout of the full table.
 
     Examples
     --------

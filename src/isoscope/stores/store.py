@@ -18,7 +18,7 @@ from isoscope.stores.columns import ALL_ROLES, ROLES, ColumnError, check_no_miss
 if TYPE_CHECKING:
     from isoscope.stores.table_schema import Layout
 
-_BATCH_BYTES = 16 * 2**20  # of float32
+_BATCH_BYTES = 16 * 2**20  # bytes of float32 numbers
 _MOST_ROWS = 65_536
 
 
@@ -26,19 +26,19 @@ class Batch(NamedTuple):
     """Consecutive rows of a store."""
 
     start: int
-    """The row number of the first row in the store."""
+    """The row number, in the store, of the first row."""
     vectors: np.ndarray
-    """(m, d), in the precision of the store."""
+    """The (m, d) vectors, in the precision of the store."""
     columns: dict[str, np.ndarray]
-    """The requested columns by role, m values each."""
+    """The requested columns by role, with m values each."""
     share: float
-    """The share of the store that has been read after this batch, 0 to 1."""
+    """The share of the store, from 0 to 1, that has been read up to the end of this batch."""
     other_columns: Any = None
-    """All other columns of a table, as an Arrow record batch; only if requested."""
+    """All other columns of a table, as an Arrow record batch; set only if requested."""
 
 
 class Piece(NamedTuple):
-    """Rows as a format reads them: vectors, columns by their own names, and the share that has been read."""
+    """Rows as read from a source: vectors, columns by their original names, and the share that has been read."""
 
     vectors: np.ndarray
     columns: dict[str, Any]
@@ -47,10 +47,10 @@ class Piece(NamedTuple):
 
 
 class Store(ABC):
-    """Rows of vectors, wherever they are; iterating gives arrays of rows, so that `isoscope.sketch(store)` works.
+    """Rows of vectors from any source; iteration yields arrays of rows, so `isoscope.sketch(store)` works.
 
-    A format implements `__len__`, `_read` (all rows in order), `_pick` (some rows) and `_values` (a column). A table
-    also implements `_layout`. A store that wraps others calls these methods of the stores inside.
+    The class of a format implements `__len__`, `_read` (all rows in order), `_pick` (some rows) and `_values` (a
+    column). A table also implements `_layout`. A store that wraps other stores calls these methods on them.
     """
 
     def __init__(self, name: str, dim: int, dtype: Any, columns: Mapping[str, str]) -> None:
@@ -59,13 +59,13 @@ class Store(ABC):
         self.dtype = np.dtype(dtype)
         self.columns: Mapping[str, str] = dict(columns)
         self._given: dict[str, np.ndarray] = {}
-        self._hidden: frozenset[str] = frozenset()  # columns of the table that are left out
+        self._hidden: frozenset[str] = frozenset()  # excluded columns of the table
         self.guessed: frozenset[str] = frozenset()
-        """Roles whose column was chosen by its usual name, not by the caller."""
+        """Roles whose column was chosen by its common name, not by the caller."""
         self.files: tuple[Path, ...] = ()
         """The files that are read; empty if the vectors are in memory or came through a pipe."""
         self.chosen: str | None = None
-        """The name of the vectors, if the caller named them."""
+        """The name of the vector column, if the caller specified it."""
         self._reopen: tuple[Callable[..., Store], tuple[Any, ...]] | None = None
 
     @abstractmethod
@@ -73,18 +73,18 @@ class Store(ABC):
 
     @abstractmethod
     def _read(self, names: Sequence[str], rows: int, start: int, other_columns: bool) -> Iterator[Piece]:
-        """Read all rows from `start` on, at most `rows` at a time, with the columns of these names.
+        """Yield all rows from `start` on, at most `rows` at a time, with the columns of these names.
 
-        With `other_columns` a table also gives its record batches, with all columns.
+        With `other_columns`, a table also yields its record batches, with all columns.
         """
 
     @abstractmethod
     def _pick(self, indices: np.ndarray) -> np.ndarray:
-        """Return the vectors of these rows, whose numbers are valid and strictly increasing."""
+        """Return the vectors of these rows; the indices are valid and strictly increasing."""
 
     @abstractmethod
     def _values(self, name: str, indices: np.ndarray | None) -> Any:
-        """Return a column's values, of all rows or of these, whose numbers are valid and strictly increasing."""
+        """Return a column's values for all rows or for these indices, which are valid and strictly increasing."""
 
     def _layout(self) -> Layout | None:
         """Return the columns of the table as they are stored; None if the store is not a table."""
@@ -96,26 +96,26 @@ class Store(ABC):
         return self._given
 
     def has_column(self, name: str) -> bool:
-        """Return whether a column of this name can be read although it has no role."""
+        """Return whether the store can read a column of this name that has no role."""
         return False
 
     def known_length(self) -> int | None:
-        """Return the number of rows, or None where only reading the file would tell it."""
+        """Return the number of rows, or None if it is unknown until the file is read."""
         return len(self)
 
     def read_starts(self) -> list[int]:
-        """Return the rows after row 0 where reading can start at once; none if the file is read from its beginning."""
+        """Return the rows after row 0 where reading can start directly; empty if reading always starts at row 0."""
         rows = _usual_rows(self.dim)
         return [*range(rows, len(self), rows)]
 
     def reopen_with(self, function: Callable[..., Store], *arguments: Any) -> None:
-        """Have another process open the store with this call, instead of receiving its rows."""
+        """Set the call with which another process opens the store, instead of receiving its rows."""
         self._reopen = function, arguments
 
     def slice(self, start: int, stop: int) -> tuple[Store, int]:
-        """Return a small store with the rows from `start` to `stop`, to send to another process, and their start in it.
+        """Return a store to send to another process for the rows from `start` to `stop`, and their start in it.
 
-        If another process can open the files, this is the store itself; otherwise a copy of the rows.
+        If another process can open the files, this is the store itself; otherwise it is a copy of the rows.
         """
         if self._reopen is not None:
             return self, start
@@ -137,7 +137,7 @@ class Store(ABC):
     def batches(
         self, columns: Sequence[str] = (), rows: int | None = None, *, start: int = 0, other_columns: bool = False
     ) -> Iterator[Batch]:
-        """Read all rows in order, in batches; call it again for another pass.
+        """Yield all rows in order, in batches; call it again for another pass.
 
         Parameters
         ----------
@@ -188,7 +188,7 @@ class Store(ABC):
         return None if own is None else own.without(self._hidden).with_columns(self._given)
 
     def chunks(self, rows: int | None = None) -> Iterator[np.ndarray]:
-        """Read the vectors alone, in order, in batches."""
+        """Yield only the vectors, in order, in batches."""
         return (batch.vectors for batch in self.batches(rows=rows))
 
     def __iter__(self) -> Iterator[np.ndarray]:
@@ -206,9 +206,9 @@ class Store(ABC):
         return vectors if inverse is None else vectors[inverse]
 
     def column(self, role: str, indices: Any = None) -> np.ndarray | None:
-        """Return the labels, types, text, … of all rows, or of these in this order; None if the store has none.
+        """Return the labels, types, text, … of all rows, or of these rows in this order; None if there are none.
 
-        Numbers are int64 or float64, text is strings. Only the requested rows are kept in memory.
+        Numbers are returned as int64 or float64, and text as strings. Only the requested rows are kept in memory.
         """
         name = self._column_name(role)
         if name is None:
@@ -252,8 +252,8 @@ class Store(ABC):
         Parameters
         ----------
         function : function
-            Turns (m, d) vectors into (m, dim) vectors, row by row, such as the `transform` of a repair. It receives
-            integers as float32.
+            A function that maps (m, d) vectors to (m, dim) vectors, row by row, such as the `transform` of a repair. It
+            receives integers as float32.
         dim : int
             The number of dimensions of the new vectors.
         dtype : dtype, optional
@@ -286,7 +286,7 @@ class Store(ABC):
         return other
 
     def group_by(self, name: str) -> Store:
-        """Return the store with one of its roles, or a column, as the groups that are audited separately."""
+        """Return the store with a role or a column as the groups that are audited separately."""
         if self.columns.get("by") == name:
             return self
         roles = [role for role, column in self.columns.items() if role != "by" and name in (role, column)]
@@ -326,7 +326,7 @@ class Store(ABC):
         return self.columns.get(role)
 
     def _check_values(self, role: str, values: Any) -> np.ndarray:
-        """Return values as int64, float64 or strings; an error about missing ones counts those of all rows."""
+        """Return values as int64, float64 or strings; an error about missing values counts those in all rows."""
         where = f"{self.name}: {self.columns[role]}"
         try:
             plain, missing = plain_values(values, role, where)
@@ -337,7 +337,7 @@ class Store(ABC):
         return plain
 
     def _check_indices(self, indices: Any) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return strictly increasing row numbers and how to restore the given order (None if it is this one)."""
+        """Return strictly increasing row numbers, and the indices that restore the given order (None if not needed)."""
         rows = np.asarray(indices)
         if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
             raise ParameterError(
@@ -354,7 +354,7 @@ class Store(ABC):
 
 
 class Rows(Protocol):
-    """Rows that can be sliced, or picked by an array of row numbers."""
+    """Rows that can be sliced, or selected by an array of row numbers."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...  # noqa: D102
@@ -366,7 +366,7 @@ class Rows(Protocol):
 
 
 class IndexedStore(Store):
-    """Vectors and columns that can be sliced: arrays in memory, or mapped from a file."""
+    """A store of vectors and columns that can be sliced: arrays in memory, or mapped from a file."""
 
     def __init__(self, name: str, rows: Rows, columns: Mapping[str, str], table: Mapping[str, Any]) -> None:
         super().__init__(name, rows.shape[1], native_dtype(rows.dtype), columns)
@@ -394,7 +394,7 @@ class IndexedStore(Store):
 
 
 class MappedStore(Store):
-    """The rows and columns of another store, with a function applied to its vectors batch by batch."""
+    """A store that applies a function to the vectors of another store, batch by batch, and keeps its columns."""
 
     def __init__(
         self, store: Store, function: Callable[[np.ndarray], Any], dim: int, dtype: Any, name: str | None
@@ -463,7 +463,7 @@ def to_native(part: np.ndarray) -> np.ndarray:
 
 
 def default_rows(dim: int) -> int:
-    """Return the default number of rows in a batch: 16 MB of float32, less if memory is limited."""
+    """Return the default number of rows in a batch: 16 MB of float32, fewer if memory is limited."""
     check_memory(dim)
     return _usual_rows(dim, batch_bytes(_BATCH_BYTES))
 

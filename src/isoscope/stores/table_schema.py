@@ -1,4 +1,4 @@
-"""The columns of a table with their Arrow types, so that a table can be written again without loss."""
+"""Table layouts: the columns with their Arrow types, so that a table can be rewritten without loss."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from isoscope.stores.store import Batch, Store
 
 VECTOR_COLUMN = "embedding"
-"""The name of the vectors in a table if they have no name of their own."""
+"""The default name of the vector column in a table."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The columns of a table with their Arrow types and their order, the vectors among them."""
+    """The columns of a table, including the vectors, with their Arrow types and their order."""
 
     schema: Any
     vectors: str
-    """The name of the column of vectors."""
+    """The name of the vector column."""
 
     @property
     def others(self) -> list[Any]:
@@ -37,7 +37,7 @@ class Layout:
         return self._with_fields([field for field in self.schema if field.name not in names])
 
     def with_columns(self, given: Mapping[str, np.ndarray]) -> Layout:
-        """Return the layout with columns for these values; they replace columns of the same names."""
+        """Return the layout with columns for these values; they replace columns with the same names."""
         import pyarrow as pa
 
         if self.vectors in given:
@@ -78,12 +78,12 @@ class Layout:
 
 
 def output_names(store: Store) -> dict[str, str]:
-    """Return the name that the column of each role gets where a store is written."""
+    """Return the output name of each role's column, for writing a store."""
     return {role: role if name in (VECTOR_COLUMN, INVERSE_RANK) else name for role, name in store.columns.items()}
 
 
 def wide_layout(schema: Any, dimensions: Sequence[str]) -> Layout:
-    """Return the layout in which a table with one column for each dimension is written: one column of lists."""
+    """Return the output layout for a table with one column per dimension: the vectors become one column of lists."""
     import pyarrow as pa
 
     names = set(schema.names) - set(dimensions)
@@ -99,7 +99,7 @@ def wide_layout(schema: Any, dimensions: Sequence[str]) -> Layout:
 
 
 def unify_layouts(layouts: Sequence[Layout], where: Sequence[Any]) -> Layout:
-    """Return the layout for the rows of several tables; a column is null where its table does not have it."""
+    """Return the layout for the rows of several tables; a column is null for tables that do not have it."""
     import pyarrow as pa
 
     first = layouts[0]
@@ -132,7 +132,7 @@ def role_layout(first: Batch) -> Layout:
 
 
 def arrow_type(values: np.ndarray) -> Any:
-    """Return the Arrow type in which values of a role are written."""
+    """Return the Arrow type for writing the values of a role."""
     import pyarrow as pa
 
     return pa.string() if values.dtype.kind in "OU" else pa.from_numpy_dtype(values.dtype)
@@ -141,7 +141,7 @@ def arrow_type(values: np.ndarray) -> Any:
 def _with_feature(
     metadata: dict[bytes, bytes] | None, name: str, dtype: np.dtype, dim: int
 ) -> dict[bytes, bytes] | None:
-    """Return the metadata of `datasets` with the vectors' new type; otherwise it would cast them back."""
+    """Return the `datasets` metadata with the new type of the vectors; otherwise `datasets` would cast them back."""
     key = b"huggingface"
     if not metadata or key not in metadata:
         return metadata

@@ -19,11 +19,11 @@ from isoscope.stores.store import Piece, Store
 if TYPE_CHECKING:
     from isoscope.stores.columns import ColumnSpec
 
-_SAMPLE = 100  # rows that determine which columns are numbers
+_SAMPLE = 100  # number of rows that determine which columns are numeric
 
 
 class LineFormat(Protocol):
-    """How to parse the lines of a file."""
+    """The rules for parsing the lines of a file."""
 
     dim: int
     dtype: np.dtype
@@ -33,19 +33,19 @@ class LineFormat(Protocol):
     """Whether double quotes may enclose line breaks."""
 
     def vectors(self, block: LineBlock) -> np.ndarray:
-        """Return the vectors of these lines, (m, d); raise an `InputError` with the line number of a bad one."""
+        """Return the vectors of these lines, (m, d); raise an `InputError` with the number of an invalid line."""
 
     def values(self, block: LineBlock, name: str) -> Any:
         """Return the values of a column in these lines."""
 
 
 class LineStore(Store):
-    """One vector on each line. Finding a row scans the file from its beginning, without parsing the lines between."""
+    """A store with one vector on each line; to find a row, the file is scanned, but only its line is parsed."""
 
     def __init__(self, path: Path, form: LineFormat, columns: Mapping[str, str], length: int | None = None) -> None:
         super().__init__(path.name, form.dim, form.dtype, columns)
         self._path, self._form = path, form
-        self._header_length = self._length = length  # as the header states, until the lines are counted
+        self._header_length = self._length = length  # the number in the header, until the lines are counted
 
     def __len__(self) -> int:
         if self._length is None:
@@ -88,7 +88,7 @@ class LineStore(Store):
         return [value for lines in blocks for value in self._form.values(lines, name)]
 
     def _select(self, indices: np.ndarray) -> Iterator[LineBlock]:
-        """Read the lines of these rows; stop after the last."""
+        """Yield the lines of these rows; stop after the last one."""
         start = 0
         for block in self._blocks():
             low, high = np.searchsorted(indices, (start, start + len(block)))
@@ -99,7 +99,7 @@ class LineStore(Store):
                 return
 
     def _blocks(self) -> Iterator[LineBlock]:
-        """Read the lines that hold rows; at the end, set the number of rows."""
+        """Yield the lines that contain rows; at the end, set the number of rows."""
         skip, count = self._form.skip, 0
         for block in read_lines(self._path, quoted=self._form.quoted):
             block, skip = block[skip:], max(0, skip - len(block))
@@ -119,7 +119,7 @@ def _concatenate(arrays: list[np.ndarray]) -> np.ndarray:
 
 
 def _batch_offsets(length: int, first: int, rows: int) -> Iterator[int]:
-    """Return where to split a block into batches of `rows` rows, if the current batch still needs `first` rows."""
+    """Return the offsets that split a block into batches of `rows` rows, if the current batch needs `first` more."""
     yield from range(0, min(first, length), first)
     yield from range(first, length, rows)
 
@@ -128,7 +128,7 @@ def _batch_offsets(length: int, first: int, rows: int) -> Iterator[int]:
 
 
 class _CellLines:
-    """Lines of cells; the vectors are in several columns of numbers, or in one column of lists."""
+    """Lines of cells; the vectors are in several numeric columns, or in one column of lists."""
 
     dtype = np.dtype(np.float64)  # keeps all digits
 
@@ -139,7 +139,7 @@ class _CellLines:
         self.cells: list[int] = []  # the columns of the vectors
         self.has_lists = False
         self.typed: set[str] = set()  # columns that become numbers if all their cells are numbers
-        self.ids: str | None = None  # one of these, in which 007 is not 7
+        self.ids: str | None = None  # the id column, one of these; an id such as 007 is not 7
         self._types: dict[str, Callable[[str], Any]] = {}
 
     def vectors(self, block: LineBlock) -> np.ndarray:
@@ -159,7 +159,10 @@ class _CellLines:
         return [row[cell] for row in self.rows(block)]
 
     def _value_type(self, name: str) -> Callable[[str], Any]:
-        """Return the type of all cells of a column: int, float or str. This reads the file, as the last may be text."""
+        """Return the type of all cells in a column: int, float or str.
+
+        This reads the entire file, because the last cell may be text.
+        """
         if name not in self._types:
             types: list[Callable[[str], Any]] = [_id, str] if name == self.ids else [int, float, str]
             skip = self.skip
@@ -192,7 +195,7 @@ class _CellLines:
         return rows
 
     def _parse_slowly(self, block: LineBlock) -> np.ndarray:
-        """Parse cell by cell, to find the bad one, or to accept what Python parses and Arrow does not."""
+        """Parse cell by cell, to find an invalid cell, or to accept numbers that Python can parse and Arrow cannot."""
         matrix = np.empty((len(block), self.dim))
         for i, (row, number) in enumerate(zip(self.rows(block), block.numbers, strict=True)):
             for j, cell in enumerate(self.cells):
@@ -229,7 +232,7 @@ class _CellLines:
 
 
 def open_text_table(path: Path, wanted: ColumnSpec) -> Store:
-    """Open a CSV or TSV file, with or without a line of column names."""
+    """Open a CSV or TSV file, with or without a header line."""
     kind = Path(path.name.lower().removesuffix(".gz")).suffix
     lines = _first_lines(path, quoted=kind != ".tsv")
     if not len(lines):
@@ -261,9 +264,9 @@ def _first_lines(path: Path, *, quoted: bool) -> LineBlock:
 
 
 def _are_names(head: list[str], rows: list[list[str]]) -> bool:
-    """Return whether the first line holds column names: no numbers, or words above numbers, or 0, 1, 2, …
+    """Return whether the first line contains column names: no numbers, or words above numbers, or 0, 1, 2, …
 
-    A first row of numbers with an empty cell is a row, which must not be lost.
+    A first line of numbers with an empty cell is a data row, which must not be lost.
     """
     numbers = [cell for cell in head if _is_number(cell) or cell.lstrip().startswith("[")]
     if not numbers:
@@ -285,7 +288,7 @@ def _choose_columns(form: _CellLines, sample: list[list[str]], wanted: ColumnSpe
         filled = [row[i] for row in sample if row[i].strip()]
         if filled and all(cell.lstrip().startswith("[") for cell in filled):
             lists.append(name)
-        elif 2 * sum(map(_is_number, filled)) > len(filled):  # a bad cell is an error, not a reason to drop the column
+        elif 2 * sum(map(_is_number, filled)) > len(filled):  # an invalid cell is an error; the column is kept
             numbers.append(name)
     numbers = choose_dimensions(numbers, wanted)
     if wanted.vectors is not None or lists or len(numbers) < 2:  # a single column of numbers is not a vector
@@ -313,7 +316,7 @@ def _decode(line: bytes) -> str:
 
 
 def _list_items(cell: str) -> list[str]:
-    """Return the numbers of "[0.1, 0.2]", or of NumPy's "[0.1 0.2]"."""
+    """Return the numbers in "[0.1, 0.2]", or in NumPy's "[0.1 0.2]"."""
     return cell.strip().removeprefix("[").removesuffix("]").replace(",", " ").split()
 
 
@@ -365,14 +368,14 @@ class _JsonLines:
         return [json.dumps(value) if isinstance(value, list | dict) else value for value in values]
 
     def _split_vector(self, line: bytes) -> tuple[bytes, bytes]:
-        """Return the vector's numbers, for Arrow to parse, and the short line without them (with 0 in their place)."""
+        """Return the numbers of the vector as text, and the rest of the line with 0 in place of the numbers."""
         match = self._list.search(line)
         if match is None:
             return b"", line
         return match[1], line[: match.start(1) - 1] + b"0" + line[match.end(1) + 1 :]
 
     def _is_valid_rest(self, rest: bytes) -> bool:
-        """Return whether the line without its vector is JSON in which the vector was the value of `key`."""
+        """Return whether the rest of a line is valid JSON in which the vector was the value of `key`."""
         try:
             value = json.loads(rest)
         except (ValueError, RecursionError):
@@ -380,7 +383,7 @@ class _JsonLines:
         return (value.get(self._key) if isinstance(value, dict) and self._key is not None else value) == 0
 
     def _parse_slowly(self, block: LineBlock) -> np.ndarray:
-        """Parse line by line, to find the bad one, or to accept what Python parses and Arrow does not."""
+        """Parse line by line, to find an invalid line, or to accept numbers that Python can parse and Arrow cannot."""
         vectors = [self._vector(line, number) for line, number in zip(block.lines, block.numbers, strict=True)]
         try:
             matrix = np.asarray(vectors, dtype=self.dtype)

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from isoscope.stores.columns import ColumnSpec
     from isoscope.stores.store import Store
 
-_SAMPLE = 20  # lines that determine the format
-_WORD_BYTES, _LONGEST_WORD = 64, 2**12  # most words fit the first, all the second
+_SAMPLE = 20  # number of lines that determine the format
+_WORD_BYTES, _LONGEST_WORD = 64, 2**12  # the length that most words fit into, and the maximum length
 _BUFFER_BYTES = 2**14
 
 
 class _WordLines:
-    """Lines of a word, which may contain spaces, and d numbers."""
+    """Lines with a word, which may contain spaces, followed by d numbers."""
 
     quoted = False
     dtype = np.dtype(np.float32)  # the precision in which such vectors are trained and printed
@@ -46,7 +46,7 @@ class _WordLines:
     def values(self, lines: LineBlock, name: str) -> Any:
         if name != "word":
             return _rank_values(np.asarray(lines.numbers) - self.skip, name)
-        spaces = self.dim  # if the word contains none, it ends at the first
+        spaces = self.dim  # a word without spaces ends at the first space
         words = (
             line.partition(b" ")[0]
             if line.count(b" ") == spaces and line[-1:] != b" "
@@ -65,7 +65,7 @@ class _WordLines:
         return parts
 
     def _parse_slowly(self, lines: LineBlock) -> np.ndarray:
-        """Parse line by line, to find the bad one, or to accept what Python parses and Arrow does not."""
+        """Parse line by line, to find an invalid line, or to accept numbers that Python can parse and Arrow cannot."""
         rows = np.empty((len(lines), self.dim), self.dtype)
         for i, (line, number) in enumerate(zip(lines.lines, lines.numbers, strict=True)):
             for j, part in enumerate(self._parts(line, number)[1:]):
@@ -89,7 +89,7 @@ def open_words(path: Path, wanted: ColumnSpec) -> Store:
         form = _WordLines(str(path), dim, skip=1)
     else:
         length, form = None, _WordLines(str(path), _count_numbers(first), skip=0)
-        if form.dim < 2:  # a single number is a score
+        if form.dim < 2:  # a single number is a score, not a vector
             raise FileFormatError(
                 f"{path}, line 1: {lines[0][:40].decode('utf-8', 'backslashreplace')!r} is not a word and its vector; "
                 'need "word 0.1 0.2 …" as GloVe and fastText write it'
@@ -102,7 +102,7 @@ def open_words(path: Path, wanted: ColumnSpec) -> Store:
 
 
 def _columns(wanted: ColumnSpec, where: str) -> dict[str, str]:
-    """Return the columns of text and frequency; such files are sorted by falling frequency."""
+    """Return the text and frequency columns; word vector files are sorted by decreasing frequency."""
     columns = choose_columns(["word", "rank", INVERSE_RANK], wanted, where)
     return columns if wanted.roles.get("frequency") is not None else {**columns, "frequency": INVERSE_RANK}
 
@@ -112,7 +112,7 @@ def _rank_values(ranks: np.ndarray, name: str) -> np.ndarray:
 
 
 def _is_fraction(cell: bytes) -> bool:
-    """Return whether a cell is a number with a point or an exponent, so neither a word nor the number of a node."""
+    """Return whether a cell is a number with a decimal point or an exponent, not a word or a node number."""
     try:
         float(cell)
     except ValueError:
@@ -131,7 +131,7 @@ def _count_numbers(cells: list[bytes]) -> int:
 
 
 class _WordBinary:
-    """A word2vec binary file. Its rows differ in length, so that one scan finds where they begin."""
+    """A word2vec binary file; its rows differ in length, so one scan finds where they begin."""
 
     dtype = np.dtype(np.float32)
     scanned = True
@@ -160,7 +160,7 @@ class _WordBinary:
         return words
 
     def _places(self) -> np.ndarray:
-        """Return where the first row begins, and then where each row ends."""
+        """Return the offset where the first row begins, followed by the offsets where each row ends."""
         if self._row_ends is None:
             n, nbytes = self.shape[0], 4 * self.shape[1]
             places = np.empty(n + 1, np.int64)
@@ -182,7 +182,7 @@ class _WordBinary:
 
 
 class _Words:
-    """The column of words of a binary file."""
+    """The column of words in a binary file."""
 
     def __init__(self, rows: _WordBinary) -> None:
         self._rows = rows
@@ -192,7 +192,7 @@ class _Words:
 
 
 class _Ranks:
-    """The column of ranks of a binary file, counted from 1, or of their inverses."""
+    """The column of word ranks in a binary file, counted from 1, or of the inverse ranks."""
 
     def __init__(self, n: int, name: str) -> None:
         self._n, self._name = n, name

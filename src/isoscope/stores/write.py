@@ -1,4 +1,4 @@
-"""Write a store to a file or a database, batch by batch. A file is written atomically."""
+"""Writing of stores to files and databases, batch by batch; files are written atomically."""
 
 from __future__ import annotations
 
@@ -44,23 +44,24 @@ def write_store(
 ) -> int:
     """Write vectors to a file or a database in bounded memory, and return the number of rows.
 
-    A file is written atomically: an interrupted call leaves the old file.
+    A file is written atomically: an interrupted call leaves the old file unchanged.
 
     Parameters
     ----------
     source : store, array, iterable of Batch, or anything that `open_store` accepts
         The vectors to write. Their dtype is kept (float16, float32, float64, integers); bfloat16 becomes float32.
     output : path or database address
-        A file name that ends in `.npy`, `.safetensors` (one tensor, ``embeddings``) or `.parquet` (a column of
-        fixed-size lists, named as in the source, or ``embedding``). Or the address of a database (see `open_store`):
-        rows are written under their ids, or under their row numbers if they have none. Rows that an earlier,
-        interrupted call wrote are skipped.
+        A file name that ends in `.npy`, `.safetensors` or `.parquet`. A `.safetensors` file contains one tensor,
+        ``embeddings``. A `.parquet` file contains a column of fixed-size lists, with the name from the source, or
+        ``embedding``. Or the address of a database (see `open_store`): rows are written under their ids, or under their
+        row numbers if they have none. Rows that an earlier, interrupted call wrote are skipped.
     columns : bool
-        Whether to write the other columns too: every column of a table, in the same place and with the same type;
-        labels, types, text and ids of any other source, under their own names. Parquet and databases can hold them.
-        `.npy` and `.safetensors` files hold only the vectors.
+        Whether to write the other columns too. A table keeps all its columns, in the same order and with the same
+        types. For any other source, labels, types, text and ids are written under their own names. Parquet files and
+        databases can store these columns; `.npy` and `.safetensors` files contain only the vectors.
     restart : bool
-        Delete the rows that an earlier call wrote to the database. A file is always written from the beginning.
+        Whether to delete the rows that an earlier call wrote to the database. A file is always written from the
+        beginning.
     progress : bool or function
         True shows a progress bar. A function is called with "writing", the number of rows written, and the share of
         the source (0 to 1).
@@ -98,7 +99,7 @@ def write_store(
 
 
 def write_without_guessed_columns(store: Store, write: Callable[[Store], int]) -> int:
-    """Call `write` with a store; if a guessed id or frequency column is unusable, call it again without that column."""
+    """Call `write` with a store; if an automatically chosen id or frequency column is invalid, retry without it."""
     try:
         return write(store)
     except ColumnError as error:
@@ -108,12 +109,12 @@ def write_without_guessed_columns(store: Store, write: Callable[[Store], int]) -
 
 
 def _can_drop_column(error: ColumnError, store: Store) -> bool:
-    """Return whether a column with missing values is optional: guessed ids or frequencies."""
+    """Return whether an invalid column can be dropped: ids or frequencies that were chosen automatically."""
     return error.role in ("ids", "frequency") and error.role in store.guessed
 
 
 def check_writable(path: str | os.PathLike[str]) -> Path:
-    """Return the path of a file to write; an `OutputError` if its ending or its folder forbids it."""
+    """Return the path of a file to write; raise an `OutputError` if its extension or its folder is not suitable."""
     path = Path(path).expanduser()
     if path.suffix.lower() not in ENDINGS:
         raise OutputError(f"{path} does not have a supported extension: need .npy, .safetensors or .parquet")
@@ -125,12 +126,12 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
 
 
 def is_folder(path: Path) -> bool:
-    """Return whether a path names a folder: it has no ending, or it is a folder whose ending is no file format."""
+    """Return whether a path means a folder: it has no extension, or it is a folder with the extension of no format."""
     return not path.suffix or (path.suffix.lower() not in ENDINGS and path.is_dir())
 
 
 def rows_to_write(store: Store, columns: bool) -> Iterator[Batch]:
-    """Yield the batches of a store, with the columns under the names that they get in the file."""
+    """Yield the batches of a store, with the columns under their output names."""
     if not columns:
         return store.batches()
     if store.layout() is not None:
@@ -153,14 +154,14 @@ class Target(Protocol):
         """Append the rows of a batch."""
 
     def finish(self) -> None:
-        """Write what completes the file: the final header, or the footer."""
+        """Complete the file by writing the final header or the footer."""
 
     def close(self) -> None:
-        """Close the file, complete or not."""
+        """Close the file, whether it is complete or not."""
 
 
 def open_target(path: Path, ending: str, first: Batch, layout: Layout | None) -> Target:
-    """Create a file for rows like those of a first batch."""
+    """Create a file for rows with the same columns and dtype as the first batch."""
     dtype, dim = first.vectors.dtype.newbyteorder("<"), first.vectors.shape[1]
     if ending == ".parquet":
         return ParquetTarget(path, (layout or role_layout(first)).with_vectors(dtype, dim))
@@ -169,7 +170,7 @@ def open_target(path: Path, ending: str, first: Batch, layout: Layout | None) ->
 
 
 class _UnbufferedFile(FileIO):
-    """A file without a buffer, so that a full disk raises in `write`; each write is complete."""
+    """An unbuffered file, so that a full disk raises an error in `write`; each call writes all bytes."""
 
     def write(self, data: Any) -> int:
         left = memoryview(data).cast("B")
@@ -217,7 +218,7 @@ class ArrayTarget:
         self._file.close()
 
     def _preallocate(self, at: int, length: int) -> None:
-        """Reserve as many bytes as are written already, if the file system can: fewer extents, faster writes."""
+        """Reserve as many bytes as are already written, if possible, for fewer extents and faster writes."""
         if at > _WRITE_BYTES and at + length > self._allocated and hasattr(os, "posix_fallocate"):
             ahead = max(length, min(at, _MAX_PREALLOCATION))
             with suppress(OSError):
@@ -264,11 +265,11 @@ class ParquetTarget:
 
     def close(self) -> None:
         """See `Target`."""
-        self._writer.is_open = False  # else pyarrow writes a footer when it collects the writer
+        self._writer.is_open = False  # otherwise pyarrow writes a footer when the writer is garbage-collected
         self._file.close()
 
     def _role_columns(self, batch: Batch) -> dict[str, Any]:
-        """Return the labels, ids and so on of a source that is not a table."""
+        """Return the labels, ids and other columns of a source that is not a table."""
         import pyarrow as pa
 
         try:
@@ -302,7 +303,7 @@ def _safetensors_header(dtype: np.dtype, dim: int) -> Callable[[int], bytes]:
             "shape": [rows, dim],
             "data_offsets": [0, rows * dim * dtype.itemsize],
         }
-        text = json.dumps({"embeddings": content}).encode().ljust(160)  # room for any number of rows
+        text = json.dumps({"embeddings": content}).encode().ljust(160)  # enough space for any number of rows
         return len(text).to_bytes(8, "little") + text
 
     return header
@@ -345,7 +346,7 @@ def _check_batches(batches: Iterable[Any]) -> Iterator[Batch]:
 
 
 def _check_consistent(batches: Iterable[Batch], first: Batch) -> Iterator[Batch]:
-    """Yield batches with the dimensions, columns and dtype of the first, in little-endian byte order."""
+    """Yield the batches in little-endian order; raise an error if dimensions, columns or dtype differ."""
     dtype, dim = first.vectors.dtype.newbyteorder("<"), first.vectors.shape[1:]
     for batch in batches:
         if batch.vectors.shape[1:] != dim or batch.columns.keys() != first.columns.keys():

@@ -1,4 +1,4 @@
-"""Store the measurements of training runs, by step and layer."""
+"""Histories of training runs: the measurements by step and layer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from isoscope._io.files import atomic_replace
 from isoscope.training.layer_metrics import MEASUREMENTS
 
 HISTORY_FILE = "history.parquet"
-"""The file name in a folder."""
+"""The file name of a history in a folder."""
 
 _SCHEMA_KEY, _SCHEMA = "isoscope.history", "1"
 _INDEX_COLUMNS = {"step": int, "epoch": float, "order": int, "layer": str, "rows": int, "dimensions": int}
@@ -31,7 +31,8 @@ class History:
     Parameters
     ----------
     path : path, optional
-        The file that `save` writes, or a folder for a `history.parquet`. None keeps the rows in memory only.
+        The file that `save` writes, or a folder in which it writes `history.parquet`. With None, the rows stay in
+        memory.
 
     Examples
     --------
@@ -89,7 +90,8 @@ class History:
     def truncate(self, step: int) -> None:
         """Drop the rows of `step` and later, because training resumes there and measures them again.
 
-        If this drops all rows of several steps, a new training begins: the file of the earlier one is renamed.
+        If this drops several steps and leaves none, a new training run begins, and the file of the earlier run is
+        renamed.
         """
         kept = [i for i, each in enumerate(self._columns["step"]) if each < step]
         if len(kept) == len(self):
@@ -159,7 +161,7 @@ class History:
 
 
 def build_log_entry(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Return the numbers of a measurement by their names in a log, without missing values.
+    """Return the values of a measurement under their log names, without missing values.
 
     >>> build_log_entry([{"layer": "layer_3", "isoscore": 0.5, "silhouette": float("nan")}])
     {'isotropy/layer_3/isoscore': 0.5}
@@ -178,7 +180,7 @@ def _resolve_path(path: str | os.PathLike[str]) -> Path:
 
 
 LATE_SHARE = 0.3
-"""The last share of training, over which the papers average."""
+"""The share of training, at its end, over which the papers average."""
 
 
 class StepSeries(NamedTuple):
@@ -235,7 +237,7 @@ class Runs:
 
     @property
     def layers(self) -> list[str]:
-        """The layers that all histories have, first to last."""
+        """The layers that all histories contain, first to last."""
         common = set.intersection(*(set(history.layers) for history in self.all))
         if not common:
             raise ParameterError("the histories have no layer in common: need training runs of the same model")
@@ -246,7 +248,7 @@ class Runs:
         return [StepSeries(*history.series(layer, measurement)) for history in self.arms[arm]]
 
     def mean(self, arm: str, layer: str, measurement: str) -> StepSeries:
-        """Return the mean over an arm's histories, at the steps that all of them have."""
+        """Return the mean over an arm's histories, at the steps that all of them contain."""
         lines = self.seeds(arm, layer, measurement)
         steps = lines[0].steps
         for line in lines[1:]:

@@ -1,4 +1,4 @@
-"""Measure the hidden states of a layer during training, and detect collapse."""
+"""Measurements of a layer's hidden states during training, and detection of collapse."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def measure(
 ) -> dict[str, float]:
     """Return all `MEASUREMENTS` of one layer's (n, d) states, with NaN for those that cannot be computed.
 
-    States that are all equal, very few rows or a single class give NaN and do not interrupt training. NaN or infinity
+    States that are all equal, very few rows or a single class yield NaN and do not interrupt training. NaN or infinity
     in the states raises an error, because the model has diverged.
 
     Parameters
@@ -47,7 +47,7 @@ def measure(
     labels : (n,) labels, optional
         The class of each row, for the silhouette.
     groups : (n,) labels, optional
-        The text of each row, if rows are tokens: the unbiased IsoScore then allows for their dependence.
+        The text of each row, if rows are tokens; the unbiased IsoScore then takes their dependence into account.
     layer, step
         The origin of the states, for the error message if they are not finite.
 
@@ -94,7 +94,7 @@ def _value_or_none(compute: Callable[[], Any]) -> Any:
 
 
 def _is_constant(rows: np.ndarray) -> bool:
-    """Return whether rows are equal up to rounding, as the states of a first token that all examples share."""
+    """Return whether rows are equal up to rounding, such as the states of a first token that all examples share."""
     if not rows.size:
         return True
     eps = float(np.finfo(rows.dtype).eps) if rows.dtype == np.float64 else float(np.finfo(np.float32).eps)
@@ -115,12 +115,12 @@ def _check_finite_states(rows: np.ndarray, layer: str, step: int | None) -> None
 
 
 MIN_ROWS = 8
-"""The fewest rows for a judgment: with 8, the unbiased IsoScore can tell 5 effective dimensions from 2."""
+"""The minimum number of rows for a verdict: with 8, the unbiased IsoScore can tell 5 effective dimensions from 2."""
 
 _MIN_EFFECTIVE_DIMENSIONS = 2.0  # with fewer, nearly all variance lies along one direction
 _MAX_ISOSCORE_RATIO = 0.1  # relative to the IsoScore at the start
 _MAX_SPREAD_RATIO = 0.01  # relative to 1 − mean cosine at the start
-_MIN_CLASS_SILHOUETTE = 0.25  # a lower silhouette shows no structure (Kaufman and Rousseeuw, 1990)
+_MIN_CLASS_SILHOUETTE = 0.25  # a lower silhouette means no structure (Kaufman and Rousseeuw, 1990)
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class Collapse:
 
 
 def effective_dimensions(isoscore: float, dimensions: float) -> float:
-    """Return the participation ratio that belongs to an IsoScore: 1 for IsoScore 0, all dimensions for 1.
+    """Return the participation ratio that corresponds to an IsoScore: 1 for IsoScore 0, all dimensions for 1.
 
     >>> effective_dimensions(0.5, 101)
     51.0
@@ -150,7 +150,7 @@ def effective_dimensions(isoscore: float, dimensions: float) -> float:
 
 
 def collapse_reason(first: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """Return why a layer has collapsed between its first row of a history and a later one, or None if it has not.
+    """Return why a layer has collapsed, given its first and a later row of a history; None if it has not.
 
     A layer has collapsed if its states became equal; if 1 − mean cosine fell below 1% of its first value; or if fewer
     than 2 effective dimensions are left and the unbiased IsoScore fell below 10% of its first value. A layer that
@@ -183,7 +183,7 @@ def collapse_reason(first: Mapping[str, Any], now: Mapping[str, Any]) -> str | N
 
 
 class CollapseDetector:
-    """Check the rows of a history as they arrive, and report each collapse once."""
+    """A detector that checks the rows of a history as they arrive, and reports each collapse once."""
 
     def __init__(self) -> None:
         self._first: dict[str, Mapping[str, Any]] = {}

@@ -1,4 +1,4 @@
-"""Resolve a model's folder or hub name, and explain why a model cannot be loaded."""
+"""Resolution of a model's folder or hub name, and explanations of loading errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def format_load_error(model: str, error: Exception, task: str) -> str:
 
 
 def _shorten_error(error: Exception) -> str:
-    """Return the first complete sentences of an error message, about 200 characters at most."""
+    """Return the first complete sentences of an error message, at most about 200 characters."""
     words, sentences = " ".join(str(error).split()), 0
     while sentences >= 0 and (end := words.find(". ", sentences)) >= 0 and end < 200:
         sentences = end + 1
@@ -53,7 +53,7 @@ def longest_input(config: Any, tokenizer: Any) -> int | None:
     """Return the maximum number of input tokens of a model, including special ones, or None if unknown."""
     room = getattr(config, "max_position_embeddings", None)
     if getattr(config, "model_type", "") in ("roberta", "xlm-roberta", "camembert") and room:
-        room -= 2  # its positions start after that of the padding token
+        room -= 2  # the positions start after that of the padding token
     limits = [limit for limit in (room, tokenizer.model_max_length) if limit and 0 < limit < 10**9]
     return int(min(limits)) if limits else None
 
@@ -66,7 +66,7 @@ def mute_transformers() -> Iterator[None]:
     chatter.disable_progress_bar()  # type: ignore[no-untyped-call]
     hub = logging.getLogger("huggingface_hub")
     hub_level = hub.level
-    hub.setLevel(logging.CRITICAL)  # it logs every attempt to reach the hub
+    hub.setLevel(logging.CRITICAL)  # otherwise it logs every attempt to reach the hub
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Run a model on a fixed set of examples, to measure its hidden states without disturbing training."""
+"""A fixed set of examples on which a model is run, to measure its hidden states without disturbing training."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from isoscope.training.layers import Layer
 
 _LABELS = ("labels", "label")
-_BATCH_SIZE = 32  # for the items of a dataset
+_BATCH_SIZE = 32  # batch size for the items of a dataset
 
 
 class Probe:
@@ -29,7 +29,7 @@ class Probe:
     examples : iterable of batches, DataLoader or Dataset
         Batches in the form that the model accepts. The items of a dataset are batched in order.
     labels : sequence, optional
-        The class of each example. By default the batches' "labels", if they hold one integer per example.
+        The class of each example. By default the "labels" of the batches, if they contain one integer per example.
     """
 
     def __init__(self, examples: Any, labels: Any = None) -> None:
@@ -46,7 +46,7 @@ class Probe:
         return probe_rows(inner, self.batches, layer, pool, run_for_states)
 
     def labels(self, rows: int) -> np.ndarray | None:
-        """Return the class of each row, or None if the batches hold none that match the rows."""
+        """Return the class of each row, or None if the batches contain none that match the rows."""
         if self._labels is None or len(self._labels) == rows:
             return self._labels
         if self._has_own_labels:
@@ -88,7 +88,7 @@ def _run_training_step(module: Any, batch: Any) -> Any:
 
 
 class _TrainingStep:
-    """Call the training step of a Lightning module like a model."""
+    """A wrapper that calls the training step of a Lightning module like a model."""
 
     def __init__(self, module: Any) -> None:
         self.module = module

@@ -1,4 +1,4 @@
-"""Repair the hidden states inside a model, batch by batch, before its head reads them."""
+"""Repair of the hidden states inside a model, batch by batch, before its head reads them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class BatchRepair:
-    """Cluster the rows of a batch, and remove the mean and the first principal directions of each cluster.
+    """A repair that clusters a batch and removes the mean and first principal directions of each cluster.
 
     Clusters, means and directions come from this batch alone. The gradient treats them as constants, so it has no
-    component along the removed directions. The same rows always give the same result. A batch of one row is returned
+    component along the removed directions. The same rows always produce the same result. A batch of one row is returned
     unchanged. A cluster with no more rows than directions becomes zero.
 
     Parameters
@@ -68,10 +68,10 @@ class BatchRepair:
 
 
 class Repairing:
-    """Repair the hidden states of a model in every batch, in training and in evaluation, until `remove()`.
+    """A hook that repairs the hidden states of a model in every batch, in training and evaluation, until `remove()`.
 
-    The repair changes the output of the last layer (before a final norm, if the model has one), at the token of each
-    text that the head reads.
+    The repair changes the output of the last layer, before a final norm if the model has one. It changes only the token
+    of each text that the head reads.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Track the shape of every layer on a fixed probe while a model trains."""
+"""Tracking of the shape of every layer, on a fixed probe, while a model trains."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 class IsotropyTracker:
-    """Measure the layers of a model on a fixed set of examples during training, and warn when a layer collapses.
+    """A tracker that measures a model's layers on fixed examples during training, and warns when a layer collapses.
 
     It measures, for each layer: anisotropy_1 to _3, raw and centered; IsoScore, plug-in and unbiased; the mean cosine;
     the TwoNN dimension; and the silhouette of the classes. With `pool="tokens"` the unbiased IsoScore compares only
     tokens of different texts; otherwise it assumes independent rows. Measuring does not affect training: modes,
-    gradients and torch's random numbers stay the same to the last bit.
+    gradients and torch's random numbers remain bit-identical.
 
     Parameters
     ----------
@@ -39,14 +39,14 @@ class IsotropyTracker:
     pool : {"cls", "mean", "last", "tokens"} or callable
         How the states of a text become rows: its first token, the mean, the last token, all tokens, or a function.
     every : int
-        Measure every `every` optimizer steps, and also at the start and at the end.
+        The number of optimizer steps between measurements. The start and the end are also measured.
     labels : sequence, optional
         The class of each example, for the silhouette. By default the "labels" of the batches.
     path : path, optional
-        Where to save the history: a file, or a folder for a `history.parquet`. A resumed training continues an
-        existing history; a new training renames it first. None keeps the history in memory.
+        Where to save the history: a file, or a folder in which `history.parquet` is written. If training is resumed, an
+        existing history is continued; a new training run renames it first. With None, the history stays in memory.
     stop_on_collapse : bool
-        Stop training when a layer has collapsed. By default, only warn.
+        Whether to stop training when a layer has collapsed. By default, only a warning is issued.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ class IsotropyTracker:
         self.layer, self.pool, self.every, self.stop_on_collapse = layer, pool, every, stop_on_collapse
         self.should_stop = False
         self.latest = 0
-        """The last measured step, also in processes that do not measure."""
+        """The last measured step, also set in processes that do not measure."""
         self._probe = Probe(probe, labels)
         self.history = History(path)
         if self.history.path is not None and self.history.path.exists():
@@ -109,7 +109,7 @@ class IsotropyTracker:
         Returns
         -------
         list of dict
-            One row per layer; empty in all but the first process of a data-parallel training.
+            One row per layer; empty in all but the first process in data-parallel training.
         """
         self.latest = check_integer(step, "step")
         rows = (
@@ -148,7 +148,7 @@ class IsotropyTracker:
     # trainers
 
     def follow(self, trainer: Any) -> IsotropyTracker:
-        """Add a callback to a trainer that measures at the start, every `every` steps and at the end, and logs.
+        """Add a callback to a trainer that measures and logs at the start, every `every` steps and at the end.
 
         Parameters
         ----------
@@ -160,7 +160,7 @@ class IsotropyTracker:
         return self
 
     def measure_at_start(self, model: Any, *, step: int, epoch: float) -> list[dict[str, Any]]:
-        """Measure when training starts or resumes at `step`, unless the history holds that step already."""
+        """Measure when training starts or resumes at `step`, unless the history already contains that step."""
         self.latest, self.should_stop = step, False
         if not is_first_process():
             return []

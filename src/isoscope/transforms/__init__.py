@@ -1,4 +1,4 @@
-"""Repairs of an embedding space as scikit-learn transformers: fit one, then apply it to corpus and queries alike."""
+"""Repairs of an embedding space as scikit-learn transformers, fitted on a corpus and applied to corpus and queries."""
 
 from typing import TYPE_CHECKING
 

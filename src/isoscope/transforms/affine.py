@@ -1,4 +1,4 @@
-"""Affine repairs, fitted from a sketch: out of core, incrementally, or on many machines."""
+"""Affine repairs that are fitted from a sketch: out of core, incrementally, or on many machines."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ class AffineRepair(Repair):
         X : (n, d) array, Sketch, Store or path
             The corpus. A file is read in chunks.
         y : ignored
-            For scikit-learn pipelines.
+            Accepted for compatibility with scikit-learn pipelines.
         engine : {"local", "dask"}, address of a Dask scheduler, or dask.distributed.Client
-            Where to read a store or a file; see `isoscope.audit`.
+            The engine that reads a store or a file; see `isoscope.audit`.
         """
         self._check_parameters()
         return self._learn_from(self._sketch_input(X, reset=True, engine=engine))
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
-        """Fit the repair to more vectors in addition to earlier ones."""
+        """Update the fitted repair with more vectors, in addition to those of earlier calls."""
         self._check_parameters()
         first = not hasattr(self, "mean_")
         if not first and not hasattr(self, "sketch_"):
@@ -62,7 +62,7 @@ class AffineRepair(Repair):
                 f"X has {found.d} dimensions but earlier vectors had {self.n_features_in_}: need the same number"
             )
         if reset:
-            self.__dict__.pop("feature_names_in_", None)  # left by an earlier fit to a table
+            self.__dict__.pop("feature_names_in_", None)  # set by an earlier fit to a table
         self.n_features_in_ = found.d
         return found
 
@@ -77,7 +77,7 @@ class AffineRepair(Repair):
         return self
 
     def _learn(self, total: Sketch) -> None:
-        """Fit what is needed besides the mean."""
+        """Compute the fitted arrays other than the mean."""
 
     def _apply(self, xp: Any, X: Array) -> Array:
         centered = subtract(xp, X, self._parts(X, "mean_"))
@@ -88,7 +88,7 @@ class AffineRepair(Repair):
 
     @property
     def is_affine(self) -> bool:
-        """Whether the repair is one matrix and one vector: always."""
+        """Whether the repair consists of one matrix and one vector; always True."""
         return True
 
     def as_affine(self) -> tuple[np.ndarray, np.ndarray]:
@@ -111,7 +111,7 @@ class AffineRepair(Repair):
 
 
 class Center(OneToOneFeatureMixin, AffineRepair):  # type: ignore[misc]
-    """Subtract the mean of the corpus, which removes the direction that all vectors share.
+    """A repair that subtracts the mean of the corpus, which removes the direction that all vectors share.
 
     Examples
     --------
@@ -129,7 +129,7 @@ class Center(OneToOneFeatureMixin, AffineRepair):  # type: ignore[misc]
 
 
 class Standardize(OneToOneFeatureMixin, AffineRepair):  # type: ignore[misc]
-    """Subtract the mean and divide each coordinate by its standard deviation, which tames rogue dimensions.
+    """A repair that centers each coordinate and divides it by its standard deviation, which tames rogue dimensions.
 
     A constant coordinate is only centered.
 
@@ -161,7 +161,7 @@ class Standardize(OneToOneFeatureMixin, AffineRepair):  # type: ignore[misc]
 
 
 class AllButTheTop(OneToOneFeatureMixin, AffineRepair):  # type: ignore[misc]
-    """Subtract the mean and remove the first principal directions, which encode frequency more than meaning.
+    """A repair that removes the mean and the first principal directions, which encode frequency more than meaning.
 
     Parameters
     ----------
@@ -218,7 +218,7 @@ class AllButTheTop(OneToOneFeatureMixin, AffineRepair):  # type: ignore[misc]
 
 
 class Whiten(ClassNamePrefixFeaturesOutMixin, AffineRepair):  # type: ignore[misc]
-    """Whiten the vectors: give every direction the same variance.
+    """A repair that whitens the vectors, so that every direction has the same variance.
 
     Parameters
     ----------
@@ -228,15 +228,16 @@ class Whiten(ClassNamePrefixFeaturesOutMixin, AffineRepair):  # type: ignore[mis
     n_components : int, optional
         The number of principal directions to keep; by default all. "pca" then returns that many dimensions.
     shrinkage : "auto", float or None
-        The shrinkage of the covariance towards a multiple of the identity, which limits the amplification of small
-        directions: "auto" is that of Ledoit and Wolf, from the sketch; or a number from 0 to 1; None is 0.
+        The shrinkage of the covariance towards a multiple of the identity, which limits the amplification of directions
+        with little variance. "auto" computes the Ledoit-Wolf shrinkage from the sketch. A number from 0 to 1 sets it
+        directly; None means 0.
 
     Notes
     -----
-    A direction without variance (an eigenvalue below d·eps of the largest, or a deviation below the rounding error of
-    the mean) is never amplified. Shrinkage gives it a share of the mean variance: with fewer vectors than dimensions
-    most directions are merely unobserved, and queries have components along them. Without shrinkage it is mapped to
-    0.
+    A direction without variance is never amplified. Its eigenvalue is below d·eps of the largest, or its deviation is
+    below the rounding error of the mean. Shrinkage assigns such a direction a share of the mean variance. This matters
+    if there are fewer vectors than dimensions: most directions are then merely unobserved, and queries have components
+    along them. Without shrinkage, the direction is mapped to 0.
 
     Examples
     --------
@@ -279,7 +280,7 @@ class Whiten(ClassNamePrefixFeaturesOutMixin, AffineRepair):  # type: ignore[mis
         values, components, seen = principal_directions(total)
         share = ledoit_wolf(total) if self.shrinkage == "auto" else float(self.shrinkage or 0)
         shrunk = (1 - share) * values + share * values.mean()
-        known = seen | (share * values.mean() > 0)  # shrinkage gives unobserved directions a variance
+        known = seen | (share * values.mean() > 0)  # shrinkage assigns a variance to unobserved directions
         weights = np.where(known, 1 / np.sqrt(np.where(known, shrunk, 1)), 0)[:k]
         self.components_ = components[:k]
         self.weights_ = weights
@@ -300,7 +301,7 @@ class Whiten(ClassNamePrefixFeaturesOutMixin, AffineRepair):  # type: ignore[mis
 
 
 def principal_directions(total: Sketch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return variances in descending order, their directions as rows, and whether each exceeds the rounding error."""
+    """Return descending variances, their directions as rows, and whether each variance exceeds the rounding error."""
     check_range(total)
     values, vectors = np.linalg.eigh(total.scatter / total.n)
     values, components = np.maximum(values[::-1], 0), _fix_signs(vectors[:, ::-1].T)
@@ -309,7 +310,7 @@ def principal_directions(total: Sketch) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def _rounding(total: Sketch) -> np.ndarray:
-    """Return the standard deviation that rounding alone gives a constant coordinate."""
+    """Return the standard deviation that a constant coordinate can have due to rounding alone."""
     return np.asarray(10 * np.finfo(np.float64).eps * np.abs(total.mean))
 
 
@@ -324,9 +325,9 @@ def check_range(total: Sketch) -> None:
 
 
 def ledoit_wolf(total: Sketch) -> float:
-    """Return the shrinkage of Ledoit and Wolf, from tr S, tr S² and Σ‖x−x̄‖⁴ alone.
+    """Return the Ledoit-Wolf shrinkage, computed only from tr S, tr S² and Σ‖x−x̄‖⁴.
 
-    With S = W/n and μ = tr S/d, the error of S is (Σ‖x−x̄‖⁴/n − tr S²)/n, its distance from μI tr S² − dμ².
+    With S = W/n and μ = tr S/d, the error of S is (Σ‖x−x̄‖⁴/n − tr S²)/n, and its distance from μI is tr S² − dμ².
     """
     trace = np.trace(total.scatter)
     if not trace > 0:

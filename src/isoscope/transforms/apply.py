@@ -1,4 +1,4 @@
-"""Apply a repair to a store of any size: on all cores, in bounded memory."""
+"""Application of a repair to a store of any size, on all cores and in bounded memory."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from isoscope.stores.write import Target
     from isoscope.transforms.repair import Repair
 
-_TILE_BYTES = 2 * 2**20  # rows that are repaired at once: they and the result stay in the CPU cache
-_LARGE_SOURCE = 10 * 10**9  # bytes from which a run takes so long that resuming matters
+_TILE_BYTES = 2 * 2**20  # bytes of rows repaired together, so that they stay in the CPU cache
+_LARGE_SOURCE = 10 * 10**9  # size in bytes above which a run is long enough that resuming matters
 
 
 def repair_store(
@@ -59,9 +59,10 @@ def repair_store(
 ) -> int:
     """Write the repaired vectors of a store to a file, a folder or a database, and return the number of rows.
 
-    The work uses all cores and bounded memory. One file is written atomically: an interrupted call leaves the old file.
-    A folder gets many files, each of them atomic; the same call after an interruption writes only the missing ones. To
-    a database, the same call writes only the missing rows, also those added to the source since.
+    The work uses all cores and bounded memory. A single file is written atomically: an interrupted call leaves the old
+    file unchanged. A folder receives many files, each written atomically. After an interruption, the same call writes
+    only the missing files. For a database, the same call writes only the missing rows, including rows added to the
+    source since then.
 
     Parameters
     ----------
@@ -71,24 +72,26 @@ def repair_store(
         A fitted repair.
     output : path or database address
         A file name that ends in `.npy`, `.safetensors` or `.parquet`. Or a folder: an existing one, or a name without
-        an ending. Its files are Parquet for a table with its columns, and `.npy` for anything else. Or the address of
-        a database, see `open_store`: an existing table in PostgreSQL gets another column, a missing one is created.
+        an extension. Its files are Parquet for a table with its columns, and `.npy` for anything else. Or the address
+        of a database (see `open_store`): an existing PostgreSQL table receives a new column, and a missing table is
+        created.
     columns : bool
         Whether to write the other columns too, to Parquet or a database; see `write_store`.
     restart : bool
-        Delete what an earlier run wrote to the folder or the database, and start from the beginning.
+        Whether to delete what an earlier run wrote to the folder or the database, and start from the beginning.
     engine : {"local", "dask"}, address of a Dask scheduler, or dask.distributed.Client
-        Where to compute; see `isoscope.audit`. Engines other than "local" need a folder that all workers can reach.
+        The engine that computes; see `isoscope.audit`. Engines other than "local" need a folder that all workers can
+        reach.
     progress : bool or function
         True shows a progress bar. A function is called with "repairing", the number of rows written, and the share of
         the source (0 to 1).
     say : function, optional
-        Is called with a sentence when a run resumes, and with a hint for large sources.
+        A function that is called with a message when a run resumes, and with a hint for large sources.
 
     Notes
     -----
-    A folder is resumed only if the source's files (their sizes and modification times), the repair, the format and the
-    version of isoscope are the same.
+    A run in a folder is resumed only if the source, the repair, the format and the version of isoscope are the same.
+    The source files are compared by size and modification time.
 
     Examples
     --------
@@ -140,13 +143,13 @@ def repair_store(
 
 
 def _ignore_message(words: str) -> None:
-    """Show nothing."""
+    """Ignore a message."""
 
 
 def _write_file(
     repair: Repair | PlainRepair, store: Store, path: Path, columns: bool, progress: Progress = ignore_progress
 ) -> int:
-    """Write the repaired vectors of a store to one file, atomically; two processes may do so at once."""
+    """Write the repaired vectors of a store to one file, atomically; two processes may do so simultaneously."""
     work = _BatchTransform(repair, store)
     with atomic_replace(path) as temporary:
         return _write_rows(work, temporary, path.suffix.lower(), columns, progress)
@@ -170,7 +173,7 @@ def _write_rows(work: _BatchTransform, path: Path, ending: str, columns: bool, p
 
 
 def _choose_steps(work: _BatchTransform, target: Target) -> tuple[Callable[[Batch], Batch], Callable[[Batch], None]]:
-    """Return what threads do with each batch, and what the main thread does with the results, in order.
+    """Return the function that threads apply to each batch, and the one that handles the results in order.
 
     If the position of a row in the file is known, the threads write each tile themselves, while it is in the cache.
     """
@@ -188,7 +191,7 @@ def _choose_steps(work: _BatchTransform, target: Target) -> tuple[Callable[[Batc
 
 
 class _BatchTransform:
-    """Repair the vectors of a batch, tile by tile, and check that the results are finite. Threads may share it."""
+    """A function that repairs a batch, tile by tile, and checks that the results are finite; threads may share it."""
 
     def __init__(self, repair: Repair | PlainRepair, store: Store) -> None:
         self.repair, self.store = repair, store
@@ -226,7 +229,7 @@ class _BatchTransform:
 
     def _raise_nonfinite(self, given: np.ndarray, repaired: np.ndarray, start: int) -> None:
         at = int(np.argmin(np.isfinite(repaired).all(axis=1)))
-        first = getattr(self.store, "first", 0)  # of a part: the number of its first row in the source
+        first = getattr(self.store, "first", 0)  # for a part: the number of its first row in the source
         row = f"row {first + start + at} of {self.store.name}"
         if not np.isfinite(given[at]).all():
             raise MissingValueError(f"{row} contains NaN or infinity: fix or drop such rows first")
@@ -235,7 +238,7 @@ class _BatchTransform:
 
 
 def _check_dimensions(repair: Repair | PlainRepair, store: Store) -> int:
-    d = getattr(repair, "n_features_in_", store.dim)  # transform reports an unfitted one
+    d = getattr(repair, "n_features_in_", store.dim)  # transform raises an error for an unfitted repair
     if d != store.dim:
         name = repair.name if isinstance(repair, PlainRepair) else type(repair).__name__
         raise ShapeError(
@@ -246,13 +249,13 @@ def _check_dimensions(repair: Repair | PlainRepair, store: Store) -> int:
 
 
 def _all_finite(rows: np.ndarray) -> bool:
-    """Return whether all numbers are finite: a finite sum of squares proves it fast; else each number is checked."""
+    """Return whether all numbers are finite; a finite sum of squares proves it, otherwise each number is checked."""
     flat = rows.reshape(-1)
     return bool((rows.dtype.itemsize >= 4 and np.isfinite(np.vdot(flat, flat))) or np.isfinite(flat).all())
 
 
 def _resume_key(work: _BatchTransform, columns: bool) -> dict[str, Any] | None:
-    """Return what must be equal to resume a run; None if it cannot be determined."""
+    """Return the values that must be unchanged to resume a run, or None if they cannot be determined."""
     store = work.store
     digest = _digest(work.repair)
     if digest is None or not store.files or store.given_columns:
@@ -273,7 +276,7 @@ def _resume_key(work: _BatchTransform, columns: bool) -> dict[str, Any] | None:
 
 
 def _digest(repair: Repair | PlainRepair) -> str | None:
-    """Return a checksum of a repair's saved files; None if it cannot be saved."""
+    """Return a checksum of a repair's saved files, or None if it cannot be saved."""
     with tempfile.TemporaryDirectory() as folder:
         saved = Path(folder, "repair")
         try:

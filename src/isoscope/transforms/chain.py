@@ -1,4 +1,4 @@
-"""A sequence of repairs, fitted, saved and applied as one."""
+"""A sequence of repairs that is fitted, saved and applied as one repair."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Chain(Repair):
-    """Apply repairs one after the other; each is fitted to the output of the one before. Without steps, do nothing.
+    """A sequence of repairs, each fitted to the output of the previous one; without steps, it changes nothing.
 
     Parameters
     ----------
@@ -51,9 +51,9 @@ class Chain(Repair):
         X : (n, d) array, Store or path
             The corpus; a store is read at least once per step.
         y : ignored
-            For scikit-learn pipelines.
+            Accepted for compatibility with scikit-learn pipelines.
         engine : {"local", "dask"}, address of a Dask scheduler, or dask.distributed.Client
-            Where to read a store or a file; see `isoscope.audit`.
+            The engine that reads a store or a file; see `isoscope.audit`.
         """
         self._check_parameters()
         steps = [clone(step) for step in self.steps]
@@ -116,7 +116,7 @@ class Chain(Repair):
 
     @property
     def is_affine(self) -> bool:
-        """Whether every step is one matrix and one vector."""
+        """Whether every step consists of one matrix and one vector."""
         check_is_fitted(self)
         return all(step.is_affine for step in self.steps_)
 

@@ -27,26 +27,26 @@ if TYPE_CHECKING:
     from isoscope.transforms.export import Graph
 
 _AUTO = range(2, 16)
-_ROWS_PER_THREAD = 500  # starting a thread takes as long as repairing some hundred rows
+_ROWS_PER_THREAD = 500  # starting a thread takes as long as repairing a few hundred rows
 ScoreCoefficients = tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]
 
 
 class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
-    """Subtract from each vector the mean of its cluster.
+    """A repair that subtracts from each vector the mean of its cluster.
 
     Parameters
     ----------
     n_clusters : "auto" or int
-        The number of clusters; "auto" takes the number from 2 to 15 with the best silhouette, or 1 if none reaches 0.1
-        (Cai et al.).
+        The number of clusters; "auto" chooses the number from 2 to 15 with the best silhouette, or 1 if none reaches
+        0.1 (Cai et al.).
     clusterer : {"kmeans", "gmm"} or estimator
-        K-means; a mixture of Gaussians with diagonal covariances; or any estimator with `fit` and `predict`, which then
-        decides the number of clusters. A query assigned to a cluster without corpus rows goes to the cluster with the
-        nearest mean.
+        The clustering method: k-means, a Gaussian mixture with diagonal covariances, or any estimator with `fit` and
+        `predict`. Such an estimator determines the number of clusters itself. If it assigns a query to a cluster
+        without corpus rows, the cluster with the nearest mean is used instead.
     sample : int
-        The number of random rows of a file or store on which clusters are fitted. An array is used completely.
+        The number of random rows of a file or store on which clusters are fitted. All rows of an array are used.
     random_state : int, RandomState or None
-        Random seed of the clusterer and the sample.
+        Random seed for the clusterer and the sample.
 
     Examples
     --------
@@ -86,11 +86,11 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         Parameters
         ----------
         X : (n, d) array, Store or path
-            The corpus; of a store, a random sample of `sample` rows is used.
+            The corpus; for a store, a random sample of `sample` rows is used.
         y : ignored
-            For scikit-learn pipelines.
+            Accepted for compatibility with scikit-learn pipelines.
         engine : {"local", "dask"}, address of a Dask scheduler, or dask.distributed.Client
-            Where to read a store or a file; see `isoscope.audit`.
+            The engine that reads a store or a file; see `isoscope.audit`.
         """
         self._check_parameters()
         for_sample, for_clusters = check_random_state(self.random_state).randint(2**31, size=2).tolist()
@@ -122,7 +122,7 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         size = limit_sample_size(int(self.sample), store.dim, store.dtype.itemsize)
         with open_engine(engine) as running:
             kept = running.tally(SampleTally(size, seed, store.name), store)
-        self.__dict__.pop("feature_names_in_", None)  # left by an earlier fit to a table
+        self.__dict__.pop("feature_names_in_", None)  # set by an earlier fit to a table
         self.n_features_in_ = store.dim
         return kept.partial_result().vectors
 
@@ -182,7 +182,7 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         return self._nearest(np, X)
 
     def _choose_n_clusters(self, X: np.ndarray, moved: np.ndarray, seed: int) -> int:
-        """Return the number of clusters: never more than distinct rows."""
+        """Return the number of clusters, which never exceeds the number of distinct rows."""
         most = _AUTO[-1] + 1 if self.n_clusters == "auto" else int(self.n_clusters)
         if self.n_clusters != "auto" and most > len(X):
             raise TooFewRowsError(
@@ -219,7 +219,7 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         return np.concatenate(list(map_in_threads(place, parts, len(parts))))
 
     def score_coefficients(self) -> ScoreCoefficients:
-        """Return linear, constant and quadratic terms of each cluster's log-likelihood in x − shift, and the shift."""
+        """Return the linear, constant and quadratic terms of each log-likelihood in x − shift, and the shift."""
         found: ScoreCoefficients = self._cache_derived(_score_coefficients, "centers_", "precisions_", "offsets_")
         return found
 
@@ -230,7 +230,7 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         return self._codes(array_namespace(X), X)
 
     def _predict_custom(self, X: np.ndarray) -> np.ndarray:
-        """Return the cluster of each row by the user's own clusterer."""
+        """Return the cluster that the user's own clusterer assigns to each row."""
         found = np.asarray(self.clusterer_.predict(X))
         if found.shape != (len(X),):
             name = type(self.clusterer).__name__
@@ -250,7 +250,7 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         return places
 
     def _learn(self, X: np.ndarray, members: list[np.ndarray], means: np.ndarray) -> None:
-        """Fit what is needed besides the means, from the rows of each cluster."""
+        """Compute the fitted arrays other than the means, from the rows of each cluster."""
 
     def _apply(self, xp: Any, X: Array) -> Array:
         return subtract(xp, X, self._parts(X, "means_"), self._codes(xp, X))
@@ -265,7 +265,7 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         return self._add_removal(graph, graph.subtract_means(vectors, self.means_, codes), codes)
 
     def _add_codes(self, graph: Graph, vectors: str) -> str:
-        """Add nodes that find each vector's cluster, in float64: rounding could move a vector across a border."""
+        """Add nodes that find each vector's cluster, in float64, because rounding could change the cluster."""
         linear, constant, quadratic, shift = self.score_coefficients()
         x = graph.add("Sub", graph.cast(vectors, np.float64), shift)
         scores = graph.add("Add", graph.add("MatMul", x, linear), constant)
@@ -274,12 +274,12 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         return graph.add("ArgMax", scores, axis=1, keepdims=0)
 
     def _add_removal(self, graph: Graph, centered: str, codes: str) -> str:
-        """Add what follows the subtraction of means: nothing."""
+        """Add the nodes that follow the subtraction of means; by default there are none."""
         return centered
 
 
 class ClusterNull(ClusterCenter):
-    """Subtract the mean of each cluster and remove its first principal directions.
+    """A repair that subtracts the mean of each cluster and removes its first principal directions.
 
     Parameters
     ----------
@@ -292,7 +292,7 @@ class ClusterNull(ClusterCenter):
     sample : int
         The number of random rows of a file or store on which clusters are fitted.
     random_state : int, RandomState or None
-        Random seed of the clusterer and the sample.
+        Random seed for the clusterer and the sample.
 
     Examples
     --------
@@ -328,7 +328,7 @@ class ClusterNull(ClusterCenter):
     def _learn(self, X: np.ndarray, members: list[np.ndarray], means: np.ndarray) -> None:
         k = int(self.n_components)
         self.components_ = np.zeros((len(members), k, X.shape[1]))
-        """Unit vectors, one row per direction; zero where a cluster has fewer."""
+        """Unit vectors, one row per direction; rows of zeros if a cluster has fewer directions."""
 
         def directions(cluster: int) -> np.ndarray:
             return first_directions(X[members[cluster]].astype(np.float64) - means[cluster], k)
@@ -362,7 +362,7 @@ class ClusterNull(ClusterCenter):
         return take(xp, xp.concat(parts, axis=0), np.argsort(np.concatenate(places), kind="stable"))
 
     def _add_removal(self, graph: Graph, centered: str, codes: str) -> str:
-        """Add nodes that remove the directions of each vector's cluster; coordinates along the others are set to 0."""
+        """Add nodes that remove the directions of each vector's cluster, and leave those of other clusters."""
         clusters, k, d = self.components_.shape
         if not k:
             return centered
@@ -374,18 +374,18 @@ class ClusterNull(ClusterCenter):
 
 
 def _score_coefficients(centers: np.ndarray, precisions: np.ndarray, offsets: np.ndarray) -> ScoreCoefficients:
-    """Return −½(x−m)ᵀP(x−m) + const of each cluster, in powers of x − shift.
+    """Return the coefficients of −½(x−m)ᵀP(x−m) + const for each cluster, in powers of x − shift.
 
-    The square matters only if clusters differ in P; for K-means P is a multiple of the identity.
+    The quadratic term matters only if clusters differ in P; for k-means, P is a multiple of the identity.
     """
-    shift = centers.mean(axis=0)  # so that a large mean costs no digits
+    shift = centers.mean(axis=0)  # so that a large mean does not reduce precision
     P, m = precisions, centers - shift
     quadratic = None if np.array_equal(P, np.broadcast_to(P[0], P.shape)) else -0.5 * P.T
     return (m * P).T, offsets - 0.5 * (m * m * P).sum(axis=1), quadratic, shift
 
 
 def first_directions(rows: np.ndarray, k: int) -> np.ndarray:
-    """Return the first k principal directions of centered rows, or fewer, from the smaller Gram matrix."""
+    """Return the first k principal directions of centered rows (or fewer), computed from the smaller Gram matrix."""
     n, d = rows.shape
     k = min(k, n - 1, d)
     if k < 1:
@@ -396,6 +396,6 @@ def first_directions(rows: np.ndarray, k: int) -> np.ndarray:
     values, vectors = values[::-1], vectors[:, ::-1]
     real = values > max(values[0], 0) * max(n, d) * np.finfo(np.float64).eps
     if wide:
-        # small directions from the Gram matrix contain some of the large ones: orthogonalize them
+        # minor directions from the Gram matrix are not exactly orthogonal to major ones: orthogonalize them
         return np.asarray(np.linalg.qr(rows.T @ (vectors[:, real] / np.sqrt(values[real])))[0].T)
     return np.asarray(vectors[:, real].T)

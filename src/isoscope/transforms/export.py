@@ -1,4 +1,4 @@
-"""Export a repair as an ONNX model, or as a module of a Sentence Transformers pipeline."""
+"""Export of repairs as ONNX models, or as modules of a Sentence Transformers pipeline."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from isoscope._io.files import atomic_replace
 if TYPE_CHECKING:
     from isoscope.transforms.repair import Repair
 
-_OPSET, _IR = 17, 8  # of ONNX 1.12: old enough for the runtimes in use
+_OPSET, _IR = 17, 8  # versions of ONNX 1.12, which current runtimes support
 
 
 def to_sentence_transformers(repair: Any) -> Any:
@@ -76,7 +76,7 @@ def to_onnx(repair: Repair, path: str | os.PathLike[str] | None) -> Any:
 
 
 class Graph:
-    """An ONNX graph in the making; each node has one output, known by its name."""
+    """An ONNX graph under construction; each node has one output, which is identified by its name."""
 
     def __init__(self, onnx: Any) -> None:
         self.onnx = onnx
@@ -95,7 +95,7 @@ class Graph:
         return self.add("Cast", value, to=self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
     def subtract_means(self, vectors: str, means: np.ndarray, codes: str | None = None) -> str:
-        """Subtract the mean, or the mean of each vector's cluster, in two float32 steps as `Repair.transform` does."""
+        """Add nodes that subtract the mean, or the cluster means, in two float32 steps as `Repair.transform` does."""
         high = means.astype(np.float32)
         rest = vectors
         for part in (high, (means - high).astype(np.float32)):
@@ -103,7 +103,7 @@ class Graph:
         return rest
 
     def remove_directions(self, vectors: str, directions: np.ndarray, along: str) -> str:
-        """Subtract directions, weighted by the coordinates `along` them."""
+        """Add nodes that subtract directions, weighted by the coordinates `along` them."""
         return self.add("Sub", vectors, self.add("MatMul", along, directions.astype(np.float32)))
 
     def _constant(self, value: np.ndarray) -> str:

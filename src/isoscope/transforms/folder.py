@@ -1,4 +1,4 @@
-"""Apply a repair to a store part by part, into a folder of files that many processes can write."""
+"""Application of a repair to a store in parts, into a folder of files that many processes can write."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _PHRASES = {
 
 @dataclass(frozen=True)
 class _PartJob:
-    """Write one part; an engine sends this object to its workers once."""
+    """A function that writes one part; an engine sends it to its workers only once."""
 
     write: WriteFile
     repair: Repair | PlainRepair
@@ -72,7 +72,7 @@ def repair_parts(
     """Write the repaired vectors of a store to a folder, each part atomically, and return the number of rows.
 
     A table with its columns is written as Parquet, anything else as .npy. Parts that an interrupted run finished are
-    kept if `key`, which identifies the source and the repair, is the same; None never is.
+    kept if `key`, which identifies the source and the repair, is the same. With None, no part is kept.
     """
     columns = columns and store.layout() is not None
     ending = ".parquet" if columns else ".npy"
@@ -91,7 +91,7 @@ def repair_parts(
 
 
 def _write_parts(job: _PartJob, parts: list[Span], key: dict[str, Any] | None, engine: Any, progress: Progress) -> int:
-    """Write the missing parts; a run that wrote none leaves no folder."""
+    """Write the missing parts; if an error occurs before any part is written, remove the folder."""
     done, n = 0, sum(map(len, parts))
     try:
         with open_engine(engine) as running:
@@ -101,7 +101,7 @@ def _write_parts(job: _PartJob, parts: list[Span], key: dict[str, Any] | None, e
     except BaseException as error:
         written = sum(job.run.is_done(job.name(i)) for i in range(len(parts)))
         if not written:
-            with suppress(OSError):  # a worker may still write
+            with suppress(OSError):  # a worker may still be writing
                 job.run.clear()
         elif key is not None:
             error.add_note(f"run the same command again to resume after {written:,} of {len(parts):,} parts")

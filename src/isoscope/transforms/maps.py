@@ -1,4 +1,4 @@
-"""The formulas of affine repairs, and a way to apply saved ones without importing scikit-learn, which takes seconds."""
+"""Formulas of affine repairs, which apply saved repairs without the slow import of scikit-learn."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ AFFINE_MAPS: dict[str, Callable[[Array, Callable[[str], Array]], Array]] = {
     "AllButTheTop": _remove_components,
     "Whiten": lambda centered, get: centered @ get("matrix_"),
 }
-"""The formula of each affine repair, applied to centered vectors; the second argument gives fitted arrays by name."""
+"""The formula of each affine repair, applied to centered vectors; the second argument looks up a fitted array."""
 
 
 def split_float32(means: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Split means into two float32 arrays; subtracting both loses no digit of a large mean."""
+    """Split means into two float32 arrays; subtracting both keeps all digits of a large mean."""
     high = to_float32(means)
     return high, to_float32(means - high)
 
@@ -51,7 +51,7 @@ def to_float32(values: np.ndarray) -> np.ndarray:
 
 
 class PlainRepair:
-    """A saved affine repair that NumPy alone applies, with the same bits as the scikit-learn class."""
+    """A saved affine repair that needs only NumPy; its results are bit-identical to those of the scikit-learn class."""
 
     def __init__(self, folder: str | os.PathLike[str], name: str, steps: list[_Step], dimensions: int) -> None:
         self.folder, self.name, self.steps, self.n_features_in_ = folder, name, steps, dimensions
@@ -70,7 +70,7 @@ class PlainRepair:
 
 
 class _Step:
-    """One affine repair."""
+    """One affine repair of a saved sequence."""
 
     def __init__(self, kind: str, tensors: dict[str, np.ndarray]) -> None:
         self.map, self.tensors = AFFINE_MAPS[kind], tensors
@@ -91,7 +91,7 @@ class _Step:
 
 
 def load_plain(folder: str | os.PathLike[str]) -> PlainRepair | None:
-    """Return a saved repair whose steps are all affine; None if a step treats clusters separately."""
+    """Return a saved repair whose steps are all affine, or None if a step treats clusters separately."""
     config, tensors = read(folder)
     with reraise_as_input_error(folder):
         parts = split_steps(config, tensors) if config["class"] == CHAIN else [(config, tensors)]

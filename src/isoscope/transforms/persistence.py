@@ -1,4 +1,4 @@
-"""Save and load repairs: a folder with arrays as safetensors and the rest as JSON; never pickle."""
+"""Saving and loading of repairs, in a folder with arrays as safetensors and the rest as JSON; never pickle."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _FITTED_ARRAYS = {
     "ClusterNull": ("clusters_", "means_", "centers_", "precisions_", "offsets_", "components_"),
 }
 """The fitted arrays of each class."""
-_ADDRESS = re.compile(r"[\w+]{2,}:/")  # a path has one slash of the two, a drive one letter
+_ADDRESS = re.compile(r"[\w+]{2,}:/")  # as a path, an address has only one slash; a drive has one letter
 _WITHOUT_DIMENSIONS = {"clusters_", "offsets_", "weights_"}
 
 
 def check_save_folder(folder: str | os.PathLike[str]) -> Path:
-    """Return the path of a folder to save a repair in; an `OutputError` if it exists and is not a saved repair."""
-    if _ADDRESS.match(os.fspath(folder)):  # not quoted: it may contain a password
-        raise OutputError("a repair is saved in a folder, not in a database: choose a folder")
+    """Return the path of a folder to save a repair in; raise an `OutputError` if it has other contents."""
+    if _ADDRESS.match(os.fspath(folder)):  # not shown, because it may contain a password
+        raise OutputError("a repair is saved in a folder, not at an address: name a folder")
     target = Path(folder).resolve()
     if target.exists() and not _is_repair_folder(target):
         raise OutputError(f"{folder} exists and is not a saved repair: choose another folder, or remove it")
@@ -60,7 +60,7 @@ def save(repair: Repair, folder: str | os.PathLike[str]) -> None:
     temporary_folder = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     try:
         temporary_folder.mkdir(parents=True)
-        with atomic_replace(temporary_folder / NUMBERS) as temporary:  # which also flushes it to disk
+        with atomic_replace(temporary_folder / NUMBERS) as temporary:  # also flushes the file to disk
             save_file(tensors, temporary)
         with atomic_replace(temporary_folder / CONFIG) as temporary:
             temporary.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
@@ -70,7 +70,7 @@ def save(repair: Repair, folder: str | os.PathLike[str]) -> None:
 
 
 def _serialize(repair: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return a repair's configuration and arrays; the arrays of a chain's steps have the step's number as a prefix."""
+    """Return a repair's configuration and arrays; array names of a chain's steps begin with the step number."""
     name = type(repair).__name__
     about: dict[str, Any] = {"class": name, "dimensions": int(repair.n_features_in_)}
     if hasattr(repair, "feature_names_in_"):
@@ -98,7 +98,7 @@ def _serialize(repair: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 
 def _is_repair_folder(folder: Path) -> bool:
-    """Return whether a folder is empty or holds only a repair; many models have files of the same names."""
+    """Return whether a folder is empty or contains only a repair; many models have files with the same names."""
     if not folder.is_dir():
         return False
     held = {path.name for path in folder.iterdir()}
@@ -112,7 +112,7 @@ def _is_repair_folder(folder: Path) -> bool:
 
 
 def _replace_folder(made: Path, target: Path) -> None:
-    """Rename a complete folder into place; the old one is kept until then."""
+    """Rename a complete folder to its target; the old folder is kept until then."""
     old = made.with_suffix(".old")
     if target.exists():
         os.replace(target, old)
@@ -147,14 +147,14 @@ def load_transform(folder: str | os.PathLike[str]) -> Repair:
 
 
 def load(folder: str | os.PathLike[str]) -> Any:
-    """Return a saved repair; an `InputError` that names the folder if it cannot be read."""
+    """Return a saved repair; raise an `InputError` that names the folder if it cannot be read."""
     config, tensors = read(folder)
     with reraise_as_input_error(folder):
         return _build_repair(config, tensors)
 
 
 def read(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return the configuration and the arrays of a saved repair, checked."""
+    """Return the configuration and the arrays of a saved repair after checking them."""
     from safetensors.numpy import load_file
 
     folder = Path(folder)
@@ -183,7 +183,7 @@ def read(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.n
 
 @contextmanager
 def reraise_as_input_error(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn any error of the block into an `InputError` that names the folder."""
+    """Convert any error in the block into an `InputError` that names the folder."""
     from safetensors import SafetensorError
 
     try:
@@ -218,7 +218,7 @@ def split_steps(
 
 
 def _check_numbers(about: dict[str, Any], tensors: dict[str, np.ndarray]) -> None:
-    """Raise an error if an array is missing, has another shape or holds NaN."""
+    """Raise an error if an array is missing, has a wrong shape or contains NaN."""
     names, d = _FITTED_ARRAYS[about["class"]], int(about["dimensions"])
     if missing := set(names) - tensors.keys():
         raise KeyError(", ".join(sorted(missing)))

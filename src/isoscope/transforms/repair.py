@@ -1,4 +1,4 @@
-"""The base class of repairs: checking input, choosing the array library, saving."""
+"""The base class of repairs: input checks, choice of the array library, and saving."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ FLOATS = [np.float64, np.float32]
 _ACCEPTED_DTYPES = frozenset(map(np.dtype, (*FLOATS, np.float16)))
 
 _DERIVED_CACHE: WeakKeyDictionary[Repair, dict[Any, tuple[list[Any], Any]]] = WeakKeyDictionary()
-"""Values derived from fitted arrays; not in the objects, because scikit-learn forbids `transform` to change them."""
+"""Values derived from fitted arrays; stored here because in scikit-learn, `transform` must not change the object."""
 
 
 class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """A map of vectors that is fitted to a corpus once, and then applied to corpus and queries alike."""
+    """A transformation of vectors that is fitted once on a corpus, and then applied to both corpus and queries."""
 
-    _fitted_attribute = "mean_"  # exists once it is fitted
+    _fitted_attribute = "mean_"  # exists once the repair is fitted
     n_features_in_: int
 
     def __sklearn_tags__(self) -> Any:
@@ -51,7 +51,7 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : (n, d) array
-            A NumPy array, or a torch tensor, which keeps its gradient. NaN in a tensor stays in its row.
+            A NumPy array, or a torch tensor, which keeps its gradient. NaN in a tensor affects only its own row.
         """
         check_is_fitted(self)
         X = self._checked(X)
@@ -61,7 +61,7 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return xp.astype(self._apply(xp, xp.astype(X, xp.float32)), X.dtype)
 
     def _checked(self, X: Any) -> Array:
-        """Return X checked: a torch tensor as it is, anything else as a NumPy array."""
+        """Return X after checking it: a torch tensor unchanged, anything else as a NumPy array."""
         if self._is_plain(X):
             return X
         if is_source(X):
@@ -75,14 +75,14 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return validate_data(self, X, dtype=[*FLOATS, np.float16], reset=False)
 
     def _is_plain(self, X: Any) -> bool:
-        """Return whether scikit-learn would return X unchanged; its own check takes longer than repairing a query."""
+        """Return whether scikit-learn would return X unchanged; its own check takes longer than repairing one query."""
         return (
             type(X) is np.ndarray
             and X.dtype in _ACCEPTED_DTYPES
             and X.ndim == 2
             and len(X) > 0
             and X.shape[1] == self.n_features_in_
-            and not hasattr(self, "feature_names_in_")  # scikit-learn warns if X has none
+            and not hasattr(self, "feature_names_in_")  # scikit-learn warns if X has no names
             and bool(np.isfinite(X).all())
         )
 
@@ -91,7 +91,7 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def is_affine(self) -> bool:
-        """Whether the repair is one matrix and one vector: y = x·A + b."""
+        """Whether the repair consists of one matrix and one vector: y = x·A + b."""
         return False
 
     def _add_to_onnx(self, graph: Graph, vectors: str) -> str:
@@ -108,17 +108,17 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise ParameterError(f"X has dtype {X.dtype}: need floating-point numbers")
 
     def _fitted_like(self, xp: Any, X: Array, name: str) -> Array:
-        """Return a fitted array in the library, on the device and in the dtype of X."""
+        """Return a fitted array in the array library and the dtype of X, on the device of X."""
         if is_numpy_array(X) and X.dtype == np.float32:
             return self._cache_derived(to_float32, name)
         return asarray_like(xp, X, getattr(self, name), X.dtype)
 
     def _parts(self, X: Array, name: str) -> tuple[np.ndarray, ...]:
-        """Return fitted means in the form that `subtract` needs for X."""
+        """Return the fitted means in the form that `subtract` needs for X."""
         return self._cache_derived(split_float32, name) if X.dtype.itemsize < 8 else (getattr(self, name),)
 
     def _cache_derived(self, work: Callable[..., Any], *names: str) -> Any:
-        """Return `work` of the fitted arrays of these names, cached until one of them is replaced."""
+        """Return the result of `work` on the named fitted arrays, cached until one of them is replaced."""
         arrays = [getattr(self, name) for name in names]
         kept = _DERIVED_CACHE.setdefault(self, {})
         before, found = kept.get((work, names), (None, None))
@@ -131,16 +131,16 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Raise a `ParameterError` for invalid parameters."""
 
     def _update_derived(self) -> None:
-        """Set attributes that follow from the saved ones."""
+        """Set the attributes that are derived from the saved ones."""
 
     # export
 
     def to_sentence_transformers(self) -> Any:
         """Return a module that repairs embeddings at the end of a Sentence Transformers pipeline.
 
-        An affine repair becomes the library's own `Dense`, which loads without isoscope; its parameters are frozen
-        until it is loaded. If the mean is thousands of times the spread, its float32 loses digits that `transform` and
-        `to_onnx` keep.
+        An affine repair becomes the library's own `Dense` module, which can be loaded without isoscope. Its parameters
+        are frozen until it is saved and loaded again. If the mean is thousands of times larger than the spread, `Dense`
+        loses digits in float32 that `transform` and `to_onnx` keep.
 
         A clustered repair becomes a `RepairModule`. A saved pipeline with it needs isoscope and, from
         Sentence Transformers 6 on, ``trust_remote_code=True``, as for every class outside that library.
@@ -159,17 +159,17 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return to_sentence_transformers(self)
 
     def to_onnx(self, path: str | os.PathLike[str] | None = None) -> Any:
-        """Return the repair as an ONNX model from "vectors", (n, d) float32, to "repaired".
+        """Return the repair as an ONNX model with the input "vectors", (n, d) float32, and the output "repaired".
 
         Parameters
         ----------
         path : path, optional
-            A file to write, atomically.
+            The file to write, atomically.
 
         Returns
         -------
         onnx.ModelProto
-            The model, also if it is written.
+            The model, whether or not it is also written to a file.
 
         Examples
         --------
@@ -205,7 +205,7 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def is_source(X: Any) -> bool:
-    """Return whether X is a source of vectors, and not an array."""
+    """Return whether X is a source of vectors rather than an array."""
     return isinstance(X, Store | Sketch | str | os.PathLike)
 
 
@@ -215,10 +215,10 @@ def as_store(X: Any) -> Store:
 
 
 def to_host(X: Any) -> Any:
-    """Return X as NumPy for scikit-learn, also if it is a tensor with a gradient, on a device or in bfloat16."""
+    """Return X as a NumPy array for scikit-learn, even if it is a tensor with a gradient, on a GPU or in bfloat16."""
     return to_numpy(X) if is_torch_array(X) else X
 
 
 def is_count(value: Any, least: int = 0) -> bool:
-    """Return whether a parameter is a whole number of at least `least`."""
+    """Return whether a parameter is an integer of at least `least`."""
     return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= least

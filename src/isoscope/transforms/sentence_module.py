@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class RepairModule(Module):  # type: ignore[misc]
-    """Apply a repair to "sentence_embedding"; it is saved as `Repair.save` does.
+    """A module that applies a repair to "sentence_embedding"; it is saved in the format of `Repair.save`.
 
     Saved pipelines contain the module path of this class: do not move or rename it.
     """
@@ -33,7 +33,7 @@ class RepairModule(Module):  # type: ignore[misc]
         return len(self.repair.get_feature_names_out())
 
     def get_config_dict(self) -> dict[str, Any]:
-        """Return what the repr of a pipeline shows."""
+        """Return the configuration that the repr of a pipeline shows."""
         return {"repair": repr(self.repair)}
 
     def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""Addresses of vectors in databases: parsing them, and removing their secrets before they are shown."""
+"""Database addresses: parsing, and removal of secrets before an address is shown."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from urllib.parse import quote, unquote
 from isoscope._core.errors import ParameterError
 
 _POSTGRES = re.compile(r"postgres(?:ql)?(?:\+\w+)?://", re.IGNORECASE)
-_MISTYPED_POSTGRES = re.compile(r"postgres(?:ql)?(?:\+\w+)?(?::|//.*@)", re.IGNORECASE)  # without a slash or the colon
+_MISTYPED_POSTGRES = re.compile(r"postgres(?:ql)?(?:\+\w+)?(?::|//.*@)", re.IGNORECASE)  # missing slash or colon
 _OTHERS = re.compile(r"(qdrant|lancedb|chroma):", re.IGNORECASE)
 _SERVER = re.compile(r"(?:.*@)?(?:\[[^\]]*\]|[^:]*)(?::\d*)?")  # user, host, port
 _OWN = ("table", "column", "key", "missing", "type")  # all other options of a PostgreSQL URL belong to libpq
 _SECRET = re.compile(r"pass|secret|token|api.?key|credential|auth(?!enticator)|signature|^pwd$|^pw$", re.IGNORECASE)
 _USER = re.compile(r"(?<=://)[^/?#]*@")
-_LOGIN = re.compile(r"(:/{1,2}[^\s/:@]*):[^\s@]*@")  # a path has only one slash
+_LOGIN = re.compile(r"(:/{1,2}[^\s/:@]*):[^\s@]*@")  # one slash: an address that became a path
 _SECRET_OPTION = re.compile(r"([?&]\w*(?:pass|secret|token|api_?key|credential)\w*=)[^\s&#]*", re.IGNORECASE)
 _SAFE = "/:,.-_~()*"
 _FORMS = {
@@ -33,9 +33,9 @@ class Address:
     """The address of vectors in a database; its text form contains no secret."""
 
     kind: str
-    """postgresql, qdrant, lancedb or chroma."""
+    """The kind of database: postgresql, qdrant, lancedb or chroma."""
     place: str
-    """URL or path with the credentials; never printed."""
+    """The URL or path, with credentials; never printed."""
     collection: str
     """The table or collection; empty if not given."""
     options: Mapping[str, str] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Address:
         """Return a message, such as a driver's error, on one line and without the secrets of this address."""
         for secret in self._secrets():
             message = message.replace(secret, "…")
-        if "://" in self.place:  # a folder's name may occur in any word
+        if "://" in self.place:  # a folder name may be part of any word
             message = message.replace(self.place, self.redacted)
         return " ".join(message.split())
 
@@ -106,7 +106,7 @@ def parse_address(text: Any) -> Address | None:
 
 
 def redact_source_name(name: str) -> str:
-    """Return the name of a source; an address without its secrets.
+    """Return the name of a source, without secrets if it is an address.
 
     Examples
     --------
@@ -120,7 +120,7 @@ def redact_source_name(name: str) -> str:
 def redact_passwords(message: str) -> str:
     """Return a message without anything that looks like the password of an address.
 
-    This covers addresses given where a file is expected.
+    This covers addresses that are passed where a file is expected.
 
     Examples
     --------
@@ -165,7 +165,7 @@ def _parse_error(kind: str, colon: str) -> ParameterError:
 
 
 def _parse_options(query: str, kind: str) -> dict[str, str]:
-    """Return the options after the "?"; a plus is a plus, as in libpq."""
+    """Return the options after the "?"; a plus sign is kept, as in libpq."""
     options: dict[str, str] = {}
     for pair in query.split("&") if query else []:
         name, equals, value = pair.partition("=")

@@ -1,4 +1,4 @@
-"""What all databases share: opening, one client for collections, row counts, notes, retries and payloads."""
+"""Code that all databases share: opening, clients for collections, row counts, notes, retries and payloads."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _WRITERS = {
     "lancedb": ("lance", "open_lance_destination"),
     "chroma": ("chroma", "open_chroma_destination"),
 }
-_MAX_NAMES = 12  # names that an error lists
+_MAX_NAMES = 12  # maximum number of names in an error message
 
 NOTE = "isoscope"
 """The key of isoscope's note in the metadata of a collection."""
@@ -71,35 +71,35 @@ def _load(table: Mapping[str, tuple[str, str]], address: Address) -> Callable[..
 
 
 class Destination(Protocol):
-    """A table or collection that rows are written to by id; writing a row twice has the effect of writing it once."""
+    """A table or collection to which rows are written by id; writing the same row again has no further effect."""
 
     def begin(self, dim: int, dtype: np.dtype, layout: Layout | None, about: Mapping[str, str]) -> bool:
-        """Create what is missing; return whether rows of an earlier run with the same `about` exist.
+        """Create the table or collection if needed; return whether an earlier run with the same `about` left rows.
 
-        `about["ids"]` names the column that the ids come from, and is empty without one. Raises an `OutputError`,
-        before changing anything, if the destination has another origin or was not made by isoscope.
+        `about["ids"]` is the name of the id column, or empty if the source has no ids. Raises an `OutputError`, before
+        changing anything, if the destination has another origin or was not created by isoscope.
         """
 
     def find_missing(self, ids: np.ndarray) -> np.ndarray:
-        """Return a boolean mask of the ids that the destination does not have yet."""
+        """Return a boolean mask of the ids that the destination does not contain yet."""
 
     def write(self, batch: Batch) -> None:
-        """Write the rows of a batch by `columns["ids"]`, with its other columns; they are durable on return."""
+        """Write the rows of a batch under `columns["ids"]`, with its other columns; return once they are durable."""
 
     def finish(self, rows: int) -> None:
-        """Note that all rows are written."""
+        """Record that all rows are written."""
 
     def clear(self) -> None:
-        """Remove what an earlier run of isoscope wrote; raise an `OutputError` for anything else."""
+        """Delete what an earlier run wrote; raise an `OutputError` if isoscope did not create the destination."""
 
     def close(self) -> None:
         """Close the connection."""
 
 
 class Client(ABC):
-    """One collection of a database: connects on first use, retries lost connections, raises one-line errors.
+    """A client for one collection that connects on first use, retries lost connections and raises one-line errors.
 
-    A subclass connects, lists collections, and names the errors of its driver.
+    A subclass connects, lists collections, and specifies the errors of its driver.
     """
 
     product: str
@@ -110,7 +110,7 @@ class Client(ABC):
     def __init__(self, address: Address) -> None:
         self.address = address
         self._client: Any = None
-        self._has_answered = False  # a server that never answered is not retried
+        self._has_answered = False  # requests to a server that never answered are not retried
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_client": None}
@@ -121,12 +121,12 @@ class Client(ABC):
         return "://" in self.address.place
 
     def call(self, method: str, **arguments: Any) -> Any:
-        """Return the result of a method of the driver's client."""
+        """Call a method of the driver's client, and return the result."""
         return self._retry(lambda: getattr(self._connected(), method)(**arguments))
 
     @abstractmethod
     def call_collection(self, method: str, **arguments: Any) -> Any:
-        """Return the result of a method for this collection."""
+        """Call a method of the driver's client for this collection, and return the result."""
 
     @abstractmethod
     def names(self) -> list[str]:
@@ -147,10 +147,10 @@ class Client(ABC):
 
     @abstractmethod
     def _explain(self, error: Exception, reason: str) -> str:
-        """Return what an error means and what to do; empty if it is unknown."""
+        """Return an explanation of an error and advice; empty if the error is unknown."""
 
     def check_address(self, *, reading: bool) -> None:
-        """Raise unless the folder belongs to this database and the address names a collection."""
+        """Raise an error unless the folder belongs to this database and the address contains a collection name."""
         if not self.is_remote:
             check_folder(self.address, self._is_own_folder, self.product, self.server_form, reading=reading)
         if not self.address.collection:
@@ -161,12 +161,12 @@ class Client(ABC):
         return self.address.collection in self.names()
 
     def require_collection(self) -> None:
-        """Raise a `NotFoundError` that suggests similar names unless the collection exists."""
+        """Raise a `NotFoundError` that suggests similar names if the collection does not exist."""
         if not self.exists():
             raise not_found_error(self.address, self.names())
 
     def close(self) -> None:
-        """Drop the driver's client."""
+        """Release the driver's client."""
         self._client = None
 
     def _errors(self) -> tuple[type[Exception], ...]:
@@ -194,7 +194,7 @@ class Client(ABC):
 def check_folder(
     address: Address, is_own: Callable[[Path], bool], product: str, server_form: str = "", *, reading: bool
 ) -> None:
-    """Raise unless a path is a folder of this database, or can become one: drivers create files in any folder."""
+    """Raise an error unless a path is, or can become, a folder of this database; drivers would write to any folder."""
     path = Path(address.place).expanduser()
     is_free = not path.exists() or (path.is_dir() and not any(path.iterdir()))
     if is_own(path) or (is_free and not reading):
@@ -205,9 +205,9 @@ def check_folder(
 
 
 def unnamed_error(address: Address, names: Sequence[str], what: str = "collection") -> ParameterError:
-    """Return the error for an address that names no collection."""
-    known = f"; it contains {', '.join(names[:_MAX_NAMES])}" if names else ""
-    return ParameterError(f"{address.redacted} does not specify a {what}: use {address.redacted}#NAME{known}")
+    """Return the error for an address without a collection name."""
+    known = f"; it has {', '.join(names[:_MAX_NAMES])}" if names else ""
+    return ParameterError(f"{address.redacted} names no {what}: write {address.redacted}#NAME{known}")
 
 
 def not_found_error(address: Address, names: Iterable[str]) -> NotFoundError:
@@ -228,13 +228,13 @@ def count_usable_rows(
     Parameters
     ----------
     address : Address
-        With ``missing=drop``, rows without a usable vector are dropped with a warning; otherwise they raise.
+        With ``missing=drop``, rows without a usable vector are dropped with a warning; otherwise they raise an error.
     total : int
-        All rows.
+        The total number of rows.
     problems : mapping, optional
-        What is wrong with how many rows, as in ``{"no embedding": 2}``.
+        The number of rows with each problem, such as ``{"no embedding": 2}``.
     first : function, optional
-        Returns the first row with a problem, as in ``"id 7"``.
+        A function that returns the first row with a problem, such as ``"id 7"``.
     """
     where = address.redacted
     if not total:
@@ -256,7 +256,7 @@ def count_usable_rows(
 
 
 def suggest_names(name: str, names: Iterable[str]) -> str:
-    """Return a hint for a name that does not exist: similar names, or those that exist."""
+    """Return a hint for a name that does not exist: similar names, or the existing names."""
     names = sorted(names)
     if similar := difflib.get_close_matches(name, names, n=3, cutoff=0.6):
         return f"did you mean {' or '.join(similar)}?"
@@ -267,7 +267,7 @@ def suggest_names(name: str, names: Iterable[str]) -> str:
 
 
 def check_options(options: Mapping[str, str], known: Sequence[str], where: str) -> None:
-    """Raise for an option of an address that nothing reads."""
+    """Raise an error if an address has an unknown option."""
     for name in options:
         if name not in known:
             need = f": need {' or '.join(known)}" if known else ": no options are allowed here"
@@ -275,7 +275,7 @@ def check_options(options: Mapping[str, str], known: Sequence[str], where: str) 
 
 
 def check_distance(address: Address, known: Iterable[str]) -> None:
-    """Raise unless the option `distance` of an address, if given, is a known distance."""
+    """Raise an error if an address has a `distance` option that is not a known distance."""
     check_options(address.options, ["distance"], address.redacted)
     known = list(known)
     if address.options.get("distance", known[0]) not in known:
@@ -297,7 +297,7 @@ def format_note(about: Mapping[str, str], rows: int | None = None) -> str:
 
 
 def check_resumable(note: str | None, about: Mapping[str, str], where: str) -> None:
-    """Raise an `OutputError` unless a collection has the same origin as this run."""
+    """Raise an `OutputError` if a collection has a different origin than this run."""
     check_ownership(note, where)
     earlier = _parse_note(note)[0]
     names = [name for name in {**earlier, **about} if earlier.get(name) != about.get(name)]
@@ -309,19 +309,19 @@ def check_resumable(note: str | None, about: Mapping[str, str], where: str) -> N
 
 
 def check_ownership(note: str | None, where: str) -> None:
-    """Raise an `OutputError` for a collection that isoscope did not make."""
+    """Raise an `OutputError` for a collection that isoscope did not create."""
     if not note:
         raise OutputError(f"{where} exists and was not created by isoscope: nothing was changed; choose another name")
 
 
 def warn_if_unfinished(note: str | None, where: str) -> None:
-    """Warn that a collection is incomplete."""
+    """Warn if a collection is incomplete."""
     if note and _parse_note(note)[1] is None:
         warn_data(f"{where} is incomplete: rerun the command that wrote it")
 
 
 def check_row_count(written: int, found: int, where: str) -> None:
-    """Raise if a collection has fewer rows than were written: some shared an id."""
+    """Raise an error if a collection has fewer rows than were written, because some rows shared an id."""
     if found < written:
         raise OutputError(
             f"{where} has {found} rows although {written} were written, so some rows share an id: use unique ids, or "
@@ -330,7 +330,7 @@ def check_row_count(written: int, found: int, where: str) -> None:
 
 
 def _parse_note(note: str | None) -> tuple[dict[str, str], int | None]:
-    """Return the origin of a collection, and its rows if it is complete."""
+    """Return the origin of a collection, and its number of rows if it is complete."""
     try:
         content = json.loads(note or "")
         return dict(content["about"]), content["rows"]
@@ -346,7 +346,7 @@ def retry(attempt: Callable[[], T], is_transient: Callable[[Exception], bool]) -
     attempt : function
         A request to the database; repeating it must be harmless.
     is_transient : function
-        Whether an error may disappear: a lost connection may, a wrong password does not.
+        A function that returns whether an error may be temporary, such as a lost connection but not a wrong password.
 
     Examples
     --------
@@ -375,12 +375,12 @@ _KIND, _OBJECTS = b"isoscope:kind", b"objects"
 
 
 class CollectionInfo(NamedTuple):
-    """Properties of a collection that its rows carry along in an Arrow schema."""
+    """Properties of a collection that are stored in the Arrow schema of its rows."""
 
     distance: str = ""
-    """cosine, dot, euclid or manhattan; empty if unknown."""
+    """The distance: cosine, dot, euclid or manhattan; empty if unknown."""
     vector_name: str = ""
-    """The name of the vectors; empty if they have none."""
+    """The name of the vectors; empty if they have no name."""
     ids_from: str = ""
     """The kind of database that the ids come from; empty if none."""
 
@@ -390,7 +390,7 @@ class CollectionInfo(NamedTuple):
 
     @classmethod
     def from_schema(cls, schema: Any) -> CollectionInfo:
-        """Read the metadata of a schema, or of None."""
+        """Return the properties in the metadata of a schema; all are empty if the schema is None."""
         metadata = getattr(schema, "metadata", None) or {}
         return cls(*(metadata.get(key, b"").decode() for key in _INFO_KEYS))
 
@@ -399,7 +399,7 @@ _INFO_KEYS = (b"isoscope:distance", b"isoscope:vectors", b"isoscope:ids")
 
 
 def object_field(name: str) -> Any:
-    """Return the Arrow field of a column that holds objects as JSON."""
+    """Return the Arrow field for a column of objects as JSON."""
     import pyarrow as pa
 
     return pa.field(name, pa.string(), metadata={_KIND: _OBJECTS})
@@ -413,7 +413,7 @@ def to_json_column(objects: Sequence[Mapping[str, Any] | None]) -> Any:
 
 
 def holds_ids(batch: Batch, name: str) -> bool:
-    """Return whether the column of this name holds exactly the ids of a batch."""
+    """Return whether the column of this name contains exactly the ids of a batch."""
     names = batch.other_columns.schema.names if batch.other_columns is not None else []
     return name in names and batch.other_columns.column(name).to_pylist() == batch.columns["ids"].tolist()
 
@@ -421,8 +421,8 @@ def holds_ids(batch: Batch, name: str) -> bool:
 def batch_payloads(batch: Batch, ids: str = "") -> list[dict[str, Any]]:
     """Return the other columns of each row as a JSON object, without nulls and without the id.
 
-    Columns of objects are merged in: a payload that was read is written unchanged. `ids` names the column that the
-    ids come from, which is not repeated.
+    Columns of objects are merged into the payload, so a payload that was read is written unchanged. `ids` is the name
+    of the id column, which is not repeated.
 
     Examples
     --------
@@ -455,7 +455,7 @@ def batch_payloads(batch: Batch, ids: str = "") -> list[dict[str, Any]]:
 
 
 def scalar_fields(objects: Sequence[Mapping[str, Any] | None]) -> list[str]:
-    """Return the names of fields that never hold a list or an object, in order of appearance."""
+    """Return the names of fields that never contain a list or an object, in order of appearance."""
     names: dict[str, bool] = {}
     for each in objects:
         for name, value in (each or {}).items():
@@ -464,7 +464,7 @@ def scalar_fields(objects: Sequence[Mapping[str, Any] | None]) -> list[str]:
 
 
 def to_json_value(value: Any) -> Any:
-    """Return a value as JSON holds it: dates and decimals as text, NaN and infinity as None."""
+    """Return a value that JSON can represent: dates and decimals become text, NaN and infinity become None."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float):

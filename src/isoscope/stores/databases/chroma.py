@@ -1,4 +1,4 @@
-"""Chroma: collections as stores, and writing to them."""
+"""Chroma collections: reading them as stores, and writing to them."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ if TYPE_CHECKING:
     from isoscope.stores.store import Batch
 
 _INTEGER_IDS = "isoscope_ids"  # metadata key: the ids were integers, which Chroma stores as strings
-_DISTANCES = {"cosine": "cosine", "ip": "dot", "l2": "euclid"}  # by Chroma's name
+_DISTANCES = {"cosine": "cosine", "ip": "dot", "l2": "euclid"}  # keys are Chroma's names
 _SPACES = {distance: space for space, distance in _DISTANCES.items()}
-_PAGE_NUMBERS, _PAGE_ROWS = 2**18, 2000  # per answer
-_IDS_PER_PAGE = 20_000  # per answer
+_PAGE_NUMBERS, _PAGE_ROWS = 2**18, 2000  # numbers and rows per response
+_IDS_PER_PAGE = 20_000  # ids per response
 _IDS_PER_QUERY = 2000
 _SAMPLE = 256  # rows whose metadata is searched for fields
 _WAIT = 5.0  # seconds to wait for a folder that another process is writing to
 
 
 class ChromaClient(Client):
-    """A collection in a folder or on a server."""
+    """A client for a Chroma collection in a folder or on a server."""
 
     product = "Chroma"
     server_form = "chroma:http://host:8000#collection"
@@ -108,7 +108,7 @@ class ChromaClient(Client):
             except ValueError as error:
                 if "different settings" not in str(error):
                     raise
-                return chromadb.PersistentClient(path)  # the program has opened it with its own settings
+                return chromadb.PersistentClient(path)  # already open in this process, with other settings
         url = urlsplit(self.address.place)
         headers = {}
         if url.username:
@@ -129,9 +129,9 @@ class ChromaClient(Client):
         return self._collection
 
     def _is_own_folder(self, path: Path) -> bool:
-        """Return whether the folder's database has a table of collections; raise if it is locked.
+        """Return whether the folder's database has a table of collections; raise an error if it is locked.
 
-        Chroma itself would wait for the lock without end.
+        Chroma itself would wait for the lock forever.
         """
         file = path / "chroma.sqlite3"
         if not file.is_file():
@@ -192,14 +192,14 @@ def open_chroma(address: Address, wanted: ColumnSpec) -> Store:
     address : Address
         ``chroma:PATH#collection`` or ``chroma:http://host:8000#collection``.
     wanted : ColumnSpec
-        Which metadata fields are labels, types, …
+        The metadata fields to use as labels, types, …
 
     Notes
     -----
-    The store keeps all ids in memory, and Chroma itself its index. A cosine collection returns vectors with a float32
-    rounding error, because Chroma stores direction and length separately.
+    The store keeps all ids in memory, and Chroma keeps its index in memory. A cosine collection returns vectors with a
+    float32 rounding error, because Chroma stores direction and length separately.
     """
-    check_options(address.options, ["missing"], address.redacted)  # Chroma has no row without a vector
+    check_options(address.options, ["missing"], address.redacted)  # in Chroma, every row has a vector
     _import_chromadb()
     client = ChromaClient(address)
     client.check_address(reading=True)
@@ -208,7 +208,7 @@ def open_chroma(address: Address, wanted: ColumnSpec) -> Store:
 
 
 class ChromaStore(Store):
-    """The rows of a collection, requested by id: requests by row number get slower with the number."""
+    """The rows of a Chroma collection, requested by id; requests by row number get slower as the number grows."""
 
     def __init__(self, client: ChromaClient, wanted: ColumnSpec) -> None:
         where = client.address.redacted
@@ -221,7 +221,7 @@ class ChromaStore(Store):
         sample = client.call_collection("get", limit=_SAMPLE, include=["embeddings", "documents", "metadatas"])
         count_usable_rows(client.address, len(sample["ids"]))
         self._ids = self._list_ids()
-        self._integers = bool(metadata.get(_INTEGER_IDS)) and _are_integers(self._ids)  # others may have added text
+        self._integers = bool(metadata.get(_INTEGER_IDS)) and _are_integers(self._ids)  # others may have added text ids
         documents = any(document is not None for document in sample["documents"] or [])
         if documents and wanted.roles.get("text") is None:
             wanted = replace(wanted, roles={**wanted.roles, "text": "document"})
@@ -313,7 +313,7 @@ class ChromaStore(Store):
 
 
 def _distance(configuration: Mapping[str, Any], metadata: Mapping[str, Any]) -> str:
-    """Return the distance of a collection; older versions of Chroma keep it in the metadata."""
+    """Return the distance of a collection; older versions of Chroma store it in the metadata."""
     index = configuration.get("hnsw") or configuration.get("spann") or {}
     return _DISTANCES.get(index.get("space") or str(metadata.get("hnsw:space", "")), "euclid")
 
@@ -325,7 +325,7 @@ def _are_integers(ids: Any) -> bool:
 
 
 def _fields_to_include(names: Sequence[str]) -> list[str]:
-    """Return what to request for these columns."""
+    """Return the kinds of data to request for these columns."""
     documents = ["documents"] if "document" in names else []
     return documents + (["metadatas"] if set(names) - {"id", "document"} else [])
 
@@ -354,7 +354,7 @@ def open_chroma_destination(address: Address) -> ChromaDestination:
     Notes
     -----
     Chroma stores float32. Its ids are strings: integers are written as text, and reading restores them. The column
-    ``document`` or ``text`` becomes the documents, the others the metadata; objects become JSON.
+    ``document`` or ``text`` is written as documents, and the other columns as metadata; objects become JSON.
     """
     check_distance(address, _SPACES)
     _import_chromadb()
@@ -364,7 +364,7 @@ def open_chroma_destination(address: Address) -> ChromaDestination:
 
 
 class ChromaDestination:
-    """A collection to write to; see `Destination`. The first rows create it, as they decide the type of the ids."""
+    """A Chroma collection to write to; the first rows create it, because they determine the type of the ids."""
 
     def __init__(self, client: ChromaClient) -> None:
         self._client, self._where = client, client.address.redacted
@@ -399,7 +399,7 @@ class ChromaDestination:
         metadatas = [_flatten_metadata(each) or None for each in objects]
         vectors = np.asarray(batch.vectors, np.float32)
         first = {each: row for row, each in reversed(list(enumerate(ids)))}
-        rows = sorted(first.values())  # Chroma rejects a request that contains an id twice
+        rows = sorted(first.values())  # Chroma rejects a request with duplicate ids
         for part in blocks(len(rows), int(self._client.call("get_max_batch_size"))):
             some = rows[part]
             self._client.call_collection(
@@ -444,7 +444,7 @@ def _text(value: Any) -> str | None:
 
 
 def _flatten_metadata(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values that Chroma's metadata can hold: objects and mixed lists as JSON, without None."""
+    """Return values that Chroma's metadata supports: objects and mixed lists become JSON, and None is dropped."""
     metadata: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, dict) or (isinstance(value, list) and not (value and len(set(map(type, value))) == 1)):

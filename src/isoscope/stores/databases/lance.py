@@ -1,4 +1,4 @@
-"""LanceDB: tables as stores, and writing to them."""
+"""LanceDB tables: reading them as stores, and writing to them."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from isoscope.stores.table_schema import Layout
 
 
-_COLUMN_ROLES = "isoscope:table"  # metadata key: which columns are the ids and the vectors
-_PIECE = 65_536  # rows
+_COLUMN_ROLES = "isoscope:table"  # metadata key: the names of the id and vector columns
+_PIECE = 65_536  # rows in a piece
 _ROWS_PER_LOOKUP = 4_096
 _IDS_PER_QUERY = 4_096
-_MAX_FRAGMENTS = 64  # a finished table with more is compacted
+_MAX_FRAGMENTS = 64  # a finished table with more fragments is compacted
 _URL = re.compile(r"\w{2,}://")
 
 
@@ -58,11 +58,11 @@ def open_lance(address: Address, wanted: ColumnSpec) -> Store:
     address : Address
         ``lancedb:PATH#table``; the path may be in an object store, ``s3://…``, with keys from the environment.
     wanted : ColumnSpec
-        Which of several columns holds the vectors, and which are labels, text, …
+        The columns to use as vectors, labels, text, …
 
     Notes
     -----
-    The store reads the version that is the latest when it is opened, whatever is written later.
+    The store reads the version that is the latest when it is opened, and ignores later writes.
     """
     check_options(address.options, ["missing"], address.redacted)
     table = _open_table(address, reading=True)
@@ -82,7 +82,7 @@ def open_lance(address: Address, wanted: ColumnSpec) -> Store:
 
 
 class LancePieces:
-    """One version of a table in blocks of rows, without the rows that have no usable vector."""
+    """One version of a table in blocks of rows, excluding rows without a usable vector."""
 
     def __init__(self, address: Address, table: Any, rows: int, bad: Sequence[int]) -> None:
         self._address, self._table, self._version = address, table, table.version
@@ -92,7 +92,7 @@ class LancePieces:
         self._blocks = list(blocks(rows, _PIECE))
         self._bad = np.asarray(bad, np.int64)
         self.lengths = [block.stop - block.start - len(self._bad_rows_in(block)) for block in self._blocks]
-        self._kept_before = self._bad - np.arange(len(self._bad))  # usable rows before each bad one
+        self._kept_before = self._bad - np.arange(len(self._bad))  # number of usable rows before each unusable row
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_table": None}
@@ -129,7 +129,7 @@ class LancePieces:
             raise rows_lost_error(self._address.redacted)
 
     def rows(self, names: list[str], indices: np.ndarray) -> Any:
-        """Return a record batch of these rows, given in ascending order."""
+        """Return a record batch of these rows; the indices are in ascending order."""
         import pyarrow as pa
 
         offsets = indices + np.searchsorted(self._kept_before, indices, side="right")
@@ -144,7 +144,7 @@ class LancePieces:
 
 
 class LanceStore(ArrowStore):
-    """A table whose rows are read by number, without reading those before them."""
+    """A LanceDB table; rows are read by number, without reading the rows before them."""
 
     _pieces: LancePieces
 
@@ -167,7 +167,7 @@ def _connect(address: Address) -> Any:
 
 
 def _open_table(address: Address, *, reading: bool) -> Any:
-    """Return the table, or None if the database has none of that name."""
+    """Return the table, or None if it does not exist."""
     if not _URL.match(address.place):
         check_folder(address, _has_tables, "LanceDB", reading=reading)
     database = _connect(address)
@@ -185,7 +185,7 @@ def _has_tables(folder: Path) -> bool:
 
 
 def _read_note(schema: Any) -> str | None:
-    """Return isoscope's note: on the table while it is written, on a column when it is complete."""
+    """Return isoscope's note, which is on the table while it is written, and on a column once it is complete."""
     note = (schema.metadata or {}).get(NOTE.encode())
     for field in schema:
         note = (field.metadata or {}).get(NOTE.encode(), note)
@@ -209,7 +209,7 @@ def _drop_notes(schema: Any) -> Any:
 
 @contextmanager
 def _translate_errors(address: Address) -> Iterator[None]:
-    """Turn errors of LanceDB into a one-line `DatabaseError`."""
+    """Convert LanceDB errors into a one-line `DatabaseError`."""
     try:
         yield
     except InputError:
@@ -222,7 +222,7 @@ def _translate_errors(address: Address) -> Iterator[None]:
 
 
 def _quote_column(name: str) -> str:
-    """Return a column's name, quoted for a condition."""
+    """Return a column name, quoted for use in a condition."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -239,7 +239,7 @@ def _names(database: Any) -> list[str]:
 
 
 def _list_type(kind: Any) -> Any:
-    """Return the number type of a column of lists, or None for other columns."""
+    """Return the number type of a list column, or None for other columns."""
     import pyarrow.types as kinds
 
     kind = getattr(kind, "storage_type", kind)
@@ -249,7 +249,7 @@ def _list_type(kind: Any) -> Any:
 
 
 def _find_rows_without_vector(address: Address, table: Any, vectors: str, rows: int) -> list[int]:
-    """Return the numbers of rows without a vector, or with one of another length than the first; raise or warn."""
+    """Return the indices of rows without a vector of the expected length; raise an error or warn about them."""
     import pyarrow.types as kinds
 
     name, kind = _quote_column(vectors), table.schema.field(vectors).type
@@ -283,10 +283,10 @@ def open_lance_destination(address: Address) -> LanceDestination:
 
 
 class LanceDestination:
-    """A table to write to; see `Destination`. The first rows create it, as they decide which column holds the ids.
+    """A LanceDB table to write to; the first rows create it, because they determine the id column.
 
-    Rows are appended, except those whose id exists. The destination keeps a checksum of every id in memory, 8 bytes
-    per row, and queries the table only for ids with a known checksum.
+    Rows are appended, except those whose id already exists. The destination keeps a checksum of every id in memory, 8
+    bytes per row, and queries the table only for ids with a known checksum.
     """
 
     def __init__(self, address: Address, table: Any) -> None:
@@ -328,12 +328,12 @@ class LanceDestination:
             import pyarrow as pa
 
             rows = np.flatnonzero(self.find_missing(ids))
-            rows = rows[np.sort(np.unique(ids[rows], return_index=True)[1])]  # the first row of each id
+            rows = rows[np.sort(np.unique(ids[rows], return_index=True)[1])]  # the first row with each id
             if len(rows):
                 try:
                     self._table.add(pa.Table.from_batches([self._record(batch).take(pa.array(rows))]))
                 except Exception:
-                    self._load_ids()  # the rows may be there nevertheless
+                    self._load_ids()  # the rows may have been written nevertheless
                     raise
                 self._known = np.sort(np.concatenate([self._known, _checksums(ids[rows])]), kind="stable")
 
@@ -346,7 +346,7 @@ class LanceDestination:
             check_row_count(rows, self._table.count_rows(), self._address.redacted)
             if self._table.stats()["fragment_stats"]["num_fragments"] > _MAX_FRAGMENTS:
                 with warnings.catch_warnings():
-                    warnings.filterwarnings("ignore", "optimize")  # no one reads an unfinished table
+                    warnings.filterwarnings("ignore", "optimize")  # nobody reads an unfinished table
                     self._table.optimize(cleanup_older_than=timedelta(0))
             self._table.update_field_metadata({"path": self._key, "metadata": {NOTE: format_note(self._about, rows)}})
 
@@ -363,7 +363,7 @@ class LanceDestination:
         self._table = None
 
     def _create_table(self, batch: Batch) -> None:
-        """Create the table for rows like these."""
+        """Create the table with a schema for these rows."""
         import pyarrow as pa
 
         ids = batch.columns["ids"]
@@ -420,13 +420,13 @@ def _column_roles(schema: Any) -> dict[str, str]:
 
 
 def _checksums(ids: Sequence[Any] | np.ndarray) -> np.ndarray:
-    """Return a number for each id; equal ids have equal numbers, different ids may."""
+    """Return a checksum of each id; equal ids have equal checksums, but different ids may collide."""
     values = ids.tolist() if isinstance(ids, np.ndarray) else ids
     return np.fromiter(map(hash, values), np.int64, len(values))
 
 
 def _isin_sorted(values: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Return a mask of the values that are among the sorted known ones."""
+    """Return a boolean mask of the values that occur in the sorted array `known`."""
     at = np.searchsorted(known, values)
     return np.append(known, 0)[at] == values if len(known) else np.zeros(len(values), bool)
 

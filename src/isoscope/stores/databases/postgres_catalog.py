@@ -15,12 +15,12 @@ from isoscope.stores.databases.address import Address
 from isoscope.stores.databases.base import suggest_names, to_json_value
 
 VECTOR_TYPES = {"vector": "f4", "halfvec": "f2", "_float4": "f4", "_float8": "f8"}
-"""Column types that are read as vectors, with their number type."""
+"""Column types that are read as vectors, with the type of their numbers."""
 UNSUPPORTED_TYPES = {"sparsevec": "sparse vectors", "bit": "bits"}
 COMMENT_PREFIX = "isoscope "
 """The beginning of a comment that isoscope wrote."""
 
-_MAX_DIMENSIONS = 16_000  # of pgvector's vector and halfvec
+_MAX_DIMENSIONS = 16_000  # limit of pgvector's vector and halfvec
 _TABLE_KINDS = "rpvmf"  # tables, partitioned tables, views, materialized views, foreign tables
 _CHOICES = {
     "vector": ("vector", "f4"),
@@ -29,20 +29,20 @@ _CHOICES = {
     "double precision[]": ("_float8", "f8"),
 }
 _PLAIN_TYPE = re.compile(r"[a-z_][\w ]*(\.\w+)?(\(\d+(,-?\d+)?\))?[\w ]*(\[\])*")
-"""Types that are safe to put into SQL: the metadata of a file may contain anything."""
+"""Types that are safe to insert into SQL; the metadata of a file may contain anything."""
 
 
 class VectorType(NamedTuple):
     """A column type for vectors."""
 
     name: str
-    """Its name in the catalog."""
+    """The name of the type in the catalog."""
     dtype: np.dtype
     sql: Any
 
 
 def choose_vector_type(connection: Any, dtype: np.dtype, dim: int, wanted: str | None, where: str) -> VectorType:
-    """Return the wanted type, or one that holds these numbers exactly: pgvector's if installed, else arrays."""
+    """Return the requested type, or one that stores these numbers exactly: pgvector's if installed, else arrays."""
     from psycopg import sql
 
     rows = connection.execute(
@@ -67,7 +67,7 @@ def choose_vector_type(connection: Any, dtype: np.dtype, dim: int, wanted: str |
 
 
 def check_vector_type(wanted: str | None, where: str) -> None:
-    """Raise for an unknown vector type."""
+    """Raise an error for an unknown vector type."""
     if wanted is not None and wanted not in _CHOICES:
         raise ParameterError(f"{where}: type={wanted} is unknown: need {', '.join(_CHOICES)}")
 
@@ -148,13 +148,13 @@ class Column(NamedTuple):
 
     name: str
     kind: str
-    """The name of its type in the catalog; for a domain that of the base type."""
+    """The name of its type in the catalog; for a domain, the name of the base type."""
     schema: str
     """The schema of the type and its functions."""
     modifier: int
-    """The dimensions of a vector if the type declares them; else below 1."""
+    """The number of dimensions of a vector if the type declares it; otherwise less than 1."""
     sql: str
-    """Its type in SQL."""
+    """The SQL type of the column."""
     comment: str | None
 
 
@@ -163,7 +163,7 @@ class Key(NamedTuple):
 
     column: Column
     is_unique: bool
-    """Whether the database guarantees unique values."""
+    """Whether the database guarantees that the values are unique."""
 
     @property
     def name(self) -> str:
@@ -180,13 +180,13 @@ class Key(NamedTuple):
         return identifier(self.name, of)
 
     def id(self) -> Any:
-        """Return the SQL expression of a row's id: bigint or text."""
+        """Return the SQL expression for the id of a row, which is a bigint or text."""
         from psycopg import sql
 
         return sql.SQL("{}::bigint" if self.is_integer else "{}::text").format(self.sql())
 
     def cast(self, value: Any) -> Any:
-        """Return an id, given as SQL, in the type of the column, so that its index is used."""
+        """Return a SQL expression that casts an id to the column's type, so that the index is used."""
         from psycopg import sql
 
         return sql.SQL("({})::{}").format(value, sql.SQL(self.column.sql))
@@ -207,7 +207,7 @@ class Table:
 
     @property
     def sql(self) -> Any:
-        """Its quoted name."""
+        """The quoted name of the table."""
         return identifier(self.name, self.schema)
 
     def column(self, name: str) -> Column | None:
@@ -215,8 +215,8 @@ class Table:
         return next((column for column in self.columns if column.name == name), None)
 
     def key(self, wanted: str | None, where: str) -> Key:
-        """Return the column that orders the rows: the wanted one, or the primary key."""
-        advice = "choose one column with unique values, &key=NAME; a view or a generated column can provide it"
+        """Return the column that orders the rows: the requested one, or the primary key."""
+        advice = "name one column with unique values, &key=NAME; a view or a generated column can provide it"
         if not wanted and not self.primary:
             raise ParameterError(f"{where} has no primary key: {advice}")
         if not wanted and len(self.primary) > 1:
@@ -269,7 +269,7 @@ def find_table(connection: Any, address: Address) -> Table | None:
 
 
 def require_table(connection: Any, address: Address) -> tuple[Address, Table]:
-    """Return the table at an address, or the only one with vectors, and the complete address."""
+    """Return the table at an address, or the only table with vectors, and the complete address."""
     names = _tables(connection)
     if not address.collection:
         if len(names) != 1:
@@ -284,7 +284,7 @@ def require_table(connection: Any, address: Address) -> tuple[Address, Table]:
 
 
 def _tables(connection: Any) -> list[str]:
-    """Return the tables and views with vectors; those outside the search path with their schema."""
+    """Return the tables and views with vectors; names outside the search path include the schema."""
     rows = connection.execute(
         "SELECT DISTINCT CASE WHEN pg_table_is_visible(c.oid) THEN quote_ident(c.relname) ELSE quote_ident(n.nspname) "
         "|| '.' || quote_ident(c.relname) END FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN "
@@ -297,7 +297,7 @@ def _tables(connection: Any) -> list[str]:
 
 
 def valid_vector_condition(column: Column, dim: int) -> Any:
-    """Return the SQL condition that a row has a vector with this many dimensions."""
+    """Return the SQL condition for rows that have a vector with this many dimensions."""
     from psycopg import sql
 
     name = identifier(column.name)
@@ -323,7 +323,7 @@ def count_dimensions(connection: Any, table: Table, column: Column) -> dict[int 
 
 
 def _dimensions(column: Column) -> Any:
-    """Return the SQL expression of a vector's dimensions; null for an array that is not a vector."""
+    """Return the SQL expression for the dimensions of a vector; it is null for an array that is not a vector."""
     from psycopg import sql
 
     name = identifier(column.name)
@@ -334,7 +334,7 @@ def _dimensions(column: Column) -> Any:
 
 
 def check_unique_key(connection: Any, table: Table, key: Key, where: str) -> None:
-    """Raise unless the key is unique: rows would be skipped, or written to another row."""
+    """Raise an error unless the key is unique; otherwise rows could be skipped or written to the wrong row."""
     from psycopg import sql
 
     form = sql.SQL("SELECT count(*), count({0}), count(DISTINCT {0}) FROM {1}").format(key.sql(), table.sql)
@@ -365,7 +365,7 @@ def identifier(name: str, of: str | None = None) -> Any:
 
 
 def split_name(name: str) -> tuple[str | None, str]:
-    """Return schema and name; in double quotes a dot is part of the name, and two quotes stand for one."""
+    """Return the schema and the name; in double quotes, a dot is part of the name and two quotes stand for one."""
     parts: list[str] = [""]
     quoted = False
     for at, letter in enumerate(name):

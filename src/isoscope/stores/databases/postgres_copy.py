@@ -12,18 +12,18 @@ from numpy.lib.stride_tricks import as_strided, sliding_window_view
 from isoscope._core.errors import DatabaseError, ParameterError
 
 SIGNATURE = b"PGCOPY\n\xff\r\n\0" + bytes(8)
-"""The header: a fixed word, no flags, no extension."""
-_PART = 2**20  # bytes whose positions are in memory at once
+"""The COPY header: a fixed signature, no flags and no extension."""
+_PART = 2**20  # number of bytes whose positions are in memory at the same time
 _END = struct.pack(">h", -1)
 _NUMBERS = {"bool": "?", "int2": ">i2", "int4": ">i4", "int8": ">i8", "float4": ">f4", "float8": ">f8"}
 _TIMES = {"date": ">i4", "timestamp": ">i8", "timestamptz": ">i8"}
-_EPOCH = {"date": 10_957, "timestamp": 946_684_800_000_000, "timestamptz": 946_684_800_000_000}  # 2000 since 1970
+_EPOCH = {"date": 10_957, "timestamp": 946_684_800_000_000, "timestamptz": 946_684_800_000_000}  # 1970 to 2000
 _ELEMENTS = {"vector": ">f4", "halfvec": ">f2", "_float4": ">f4", "_float8": ">f8"}
 _TEXTS = ("text", "varchar", "bpchar", "name", "json")
 VARYING = (*_TEXTS, "bytea")
-"""Types whose values vary in length."""
+"""Types whose values have variable length."""
 NATIVE = (*_NUMBERS, *_TIMES, *VARYING)
-"""Types that are read in binary; all others are requested as text."""
+"""Types that are read in binary format; all others are requested as text."""
 
 
 class CopiedRows:
@@ -39,7 +39,7 @@ class CopiedRows:
         return len(self._starts)
 
     def _bounds(self, messages: Sequence[Any], fields: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return where the rows begin and end: one row per message, unless a proxy split them otherwise."""
+        """Return the start and end of each row; each message is one row, unless a proxy split them differently."""
         ends = np.cumsum(np.fromiter(map(len, messages), np.int64, len(messages)))
         head = len(SIGNATURE)
         starts = np.concatenate([[head], ends[:-1]])
@@ -57,7 +57,7 @@ class CopiedRows:
         return (starts, ends) if (at == ends).all() else self._scan_bounds(head)
 
     def _scan_bounds(self, at: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the same by scanning row by row."""
+        """Return the start and end of each row by scanning row by row."""
         data, starts, ends = self._bytes.tobytes(), [], []
         while at + 2 <= len(data):
             (fields,) = struct.unpack_from(">h", data, at)
@@ -108,7 +108,7 @@ class CopiedRows:
         if kind not in _NUMBERS and kind not in _TIMES:
             return self._texts(at, lengths, null, binary=kind == "bytea")
         dtype = np.dtype(_NUMBERS.get(kind) or _TIMES[kind])
-        at = np.where(null, 0, at)  # the header, which is long enough
+        at = np.where(null, 0, at)  # points to the header, which is long enough
         values = self._gather(at, dtype.itemsize).copy().view(dtype)[:, 0].astype(dtype.newbyteorder("="))
         mask = null if null.any() else None
         if kind in _NUMBERS:
@@ -135,7 +135,7 @@ class CopiedRows:
 
 
 def _byte_positions(at: np.ndarray, lengths: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield the positions of the fields' bytes in parts, as each position takes 8 bytes: a slice and its positions."""
+    """Yield slices of the output and the positions of their bytes, in parts because a position takes 8 bytes."""
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     row = 0
     while row < len(at):
@@ -149,7 +149,7 @@ def _byte_positions(at: np.ndarray, lengths: np.ndarray) -> Iterator[tuple[slice
 
 
 def vector_form(kind: str, dim: int) -> np.dtype:
-    """Return the binary layout of a vector: that of pgvector, or an array whose elements have a length prefix."""
+    """Return the binary layout of a vector: pgvector's own, or an array whose elements have a length prefix."""
     number = _ELEMENTS[kind]
     if not kind.startswith("_"):
         return np.dtype([("dim", ">i2"), ("unused", ">i2"), ("x", number, (dim,))])
@@ -191,7 +191,7 @@ def pack_vectors(vectors: np.ndarray, kind: str) -> np.ndarray:
 
 
 def pack_rows(fields: Sequence[Any]) -> bytes:
-    """Return the bytes of a COPY of these fields: byte matrices, (n, width), or Arrow strings or bytes."""
+    """Return the binary COPY data for these fields: (n, width) byte matrices, or Arrow arrays of strings or bytes."""
     n = len(fields[0])
     parts = [_Field.of(field) for field in fields]
     sizes = 2 + sum(4 + part.lengths for part in parts)
@@ -210,7 +210,7 @@ def pack_rows(fields: Sequence[Any]) -> bytes:
 
 
 class _Field:
-    """The bytes of one field in each row, of equal or varying length."""
+    """The bytes of one field in each row, with equal or varying lengths."""
 
     def __init__(self, data: np.ndarray, lengths: np.ndarray, null: np.ndarray) -> None:
         self._data, self.lengths, self.null = data, lengths, null
@@ -224,7 +224,7 @@ class _Field:
             return cls(field, np.full(n, width), np.zeros(n, bool))
         field = field.cast(pa.large_binary())
         null = field.is_null().to_numpy(zero_copy_only=False)
-        field = field.fill_null(b"")  # a null may still point at bytes
+        field = field.fill_null(b"")  # a null may still point to bytes
         offsets = np.frombuffer(field.buffers()[1], np.int64)[field.offset :][: len(field) + 1]
         data = field.buffers()[2]
         every = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)

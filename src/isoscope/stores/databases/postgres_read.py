@@ -1,4 +1,4 @@
-"""PostgreSQL: read a column of vectors, of pgvector or arrays, page by page in the order of the key."""
+"""Reading of vectors from PostgreSQL, as pgvector columns or arrays, page by page in the order of the key."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ if TYPE_CHECKING:
     from isoscope.stores.databases.postgres_catalog import Column, Key, Table
 
 _ROWS_PER_LOOKUP = 50_000  # rows requested by number in one query
-_PAGE = 65_536  # rows of a page without vectors
-_FIRST, _PAGE_BYTES = 1024, 2**25  # with text: rows of the first page, whose size decides the next; bytes of a page
+_PAGE = 65_536  # rows in a page without vectors
+_FIRST, _PAGE_BYTES = 1024, 2**25  # with text: rows in the first page, bytes in later pages
 
 
 class _Page(NamedTuple):
-    """Consecutive rows."""
+    """A page of consecutive rows."""
 
     vectors: np.ndarray | None
     columns: dict[str, Any]
-    """Arrow arrays by name."""
+    """Arrow arrays by column name."""
     rows: int
     last: int | str | None
     """The id of the last row."""
     size: int
-    """Bytes received."""
+    """The number of bytes received."""
 
 
 class PostgresStore(Store):
     """The rows of a table or view that have a vector, in the order of its key.
 
-    Each page is a query that starts after the last key of the page before, so reading resumes after a lost
-    connection. All queries see one snapshot while the connection lives.
+    Each page is a query that starts after the last key of the previous page, so reading can resume after a lost
+    connection. All queries see one snapshot as long as the connection is open.
     """
 
     def __init__(
@@ -116,10 +116,10 @@ class PostgresStore(Store):
         return np.concatenate(values) if values else np.empty(0, object)
 
     def _pages(self, names: list[str], rows: int, start: int, *, vectors: bool) -> Iterator[_Page]:
-        """Yield pages from a row on, each after the last key of the one before."""
+        """Yield pages from a row on; each starts after the last key of the previous page."""
         from psycopg import sql
 
-        len(self)  # connects if needed, which fixes the snapshot that numbers the rows
+        len(self)  # connects if needed; row numbers refer to the snapshot of this connection
         numbered = self._session.snapshot
         done, after = self._known_key_before(start)
         skip = start - done
@@ -150,7 +150,7 @@ class PostgresStore(Store):
                 most = min(rows, 4 * most, max(1, _PAGE_BYTES * page.rows // page.size))
 
     def _mark(self, row: int, after: int | str | None) -> None:
-        """Remember the key before a row while the snapshot lasts."""
+        """Remember the key before a row for as long as the snapshot lasts."""
         if self._marked != self._session.snapshot:
             self._marks, self._marked = {}, self._session.snapshot
         self._marks[row] = after
@@ -161,7 +161,7 @@ class PostgresStore(Store):
         return at, known.get(at)
 
     def _picked(self, names: list[str], indices: np.ndarray, *, vectors: bool) -> Iterator[_Page]:
-        """Yield rows by number: the server selects a few; many are picked from the pages."""
+        """Yield rows by number; the server selects a few rows, and many rows are selected from the pages."""
         from psycopg import sql
 
         low, high = int(indices[0]), int(indices[-1]) + 1
@@ -185,7 +185,7 @@ class PostgresStore(Store):
 
     @property
     def _counter(self) -> str:
-        """A name that no column of the table has."""
+        """Return a column name that the table does not use."""
         taken = {column.name for column in self._table.columns}
         return next(name for i in range(len(taken) + 1) if (name := f"row{i or ''}") not in taken)
 
@@ -242,7 +242,7 @@ class PostgresStore(Store):
 
 
 def open_postgres(address: Address, wanted: ColumnSpec) -> Store:
-    """Open a table or view of PostgreSQL as a store, and count its rows with a vector."""
+    """Open a PostgreSQL table or view as a store, and count its rows with a vector."""
     require_psycopg()
     name = address.options.get("column")
     if name and wanted.vectors and name != wanted.vectors:

@@ -1,4 +1,4 @@
-"""A PostgreSQL connection that reconnects when it is lost, and raises one-line errors without secrets."""
+"""PostgreSQL sessions that reconnect after a lost connection and raise one-line errors without secrets."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _ERROR_MESSAGES = {
     "25006": "the server is read-only: write to its primary",
     "53100": "the server's disk is full: free some space, then rerun the same command",
 }
-_CONFLICT_CODES = ("40001", "40P01")  # conflicting transactions: repeat one
+_CONFLICT_CODES = ("40001", "40P01")  # conflicting transactions, which are repeated
 _SETTINGS = (
-    "SET DateStyle = 'ISO, YMD'",  # values survive the conversion to text
+    "SET DateStyle = 'ISO, YMD'",  # so that values survive the conversion to text
     "SET IntervalStyle = 'postgres'",
     "SET TimeZone = 'UTC'",
     "SET extra_float_digits = 1",
@@ -33,10 +33,10 @@ _SETTINGS = (
 
 
 class Session:
-    """A connection that opens on first use.
+    """A PostgreSQL connection that opens on first use.
 
-    A session that reads sees one snapshot of the database until it rests or loses its connection; `snapshot` counts
-    them. A session that writes runs each piece of work in its own transaction.
+    A reading session sees one snapshot of the database until it releases the snapshot or loses its connection;
+    `snapshot` counts the snapshots. A writing session runs each call of `run` in its own transaction.
     """
 
     open_readers: ClassVar[WeakSet[Session]] = WeakSet()
@@ -61,12 +61,12 @@ class Session:
         self.close()
 
     def run(self, work: Callable[[Any], T], advice: str = "rerun the command") -> T:
-        """Return the result of repeatable work; if the connection is lost, reconnect and repeat it.
+        """Call a function and return its result; if the connection is lost, reconnect and call it again.
 
         Parameters
         ----------
         work : function
-            Takes an open psycopg connection. A session that writes commits afterwards.
+            A repeatable function that takes an open psycopg connection. A writing session commits afterwards.
         advice : str
             What to do if the connection cannot be restored.
         """
@@ -96,12 +96,12 @@ class Session:
 
     @classmethod
     def release_all_snapshots(cls) -> None:
-        """End the snapshots of all reading sessions of this process: they block changes to their tables."""
+        """End the snapshots of all reading sessions of this process, which block changes to their tables."""
         for session in list(cls.open_readers):
             session.release_snapshot()
 
     def release_snapshot(self) -> None:
-        """End the snapshot and its locks; the next work begins a new one."""
+        """End the snapshot and its locks; the next call of `run` begins a new one."""
         with self._lock, suppress(Exception):
             if self._connection is not None:
                 self.snapshot += 1
@@ -118,7 +118,7 @@ class Session:
         return self._is_lost(error) or getattr(error, "sqlstate", None) in _CONFLICT_CODES
 
     def _is_lost(self, error: Exception) -> bool:
-        """Return whether the connection is lost, and close it; otherwise roll the failed transaction back."""
+        """Return whether the connection is lost, and close it in that case; otherwise roll back the transaction."""
         import psycopg
 
         if not isinstance(error, psycopg.Error):
@@ -135,7 +135,7 @@ class Session:
         return bool(is_lost)
 
     def _connect(self) -> None:
-        """Open the first connection, without retries: a failure means a wrong address, or that the server is down."""
+        """Open the first connection without retries; a failure means a wrong address or a server that is down."""
         import psycopg
 
         try:

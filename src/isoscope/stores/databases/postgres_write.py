@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from isoscope.stores.store import Batch
     from isoscope.stores.table_schema import Layout
 
-_LOCK_TIMEOUT = "10s"  # to wait for others who lock the table
+_LOCK_TIMEOUT = "10s"  # how long to wait for a lock on the table
 _STAGE = "isoscope_rows"
 _RESUME_HINT = "rerun the same command to resume"
 
 
 class PostgresDestination:
-    """A column that is filled by the key of its table, or a table that rows are inserted into.
+    """A PostgreSQL column that is filled by the key of its table, or a table into which rows are inserted.
 
-    An existing table that isoscope did not make gets a new column. Otherwise a table is created, with the other
+    An existing table that isoscope did not create receives a new column. Otherwise a table is created, with the other
     columns of the source. The comment on the column or table records the origin of the rows.
     """
 
@@ -57,9 +57,9 @@ class PostgresDestination:
         self._table: Table | None = None
         self._kind: VectorType
         self._key: Key
-        self._own = True  # isoscope made the table, or will
-        self._has_rows = False  # of an earlier run
-        self._unmatched = 0  # rows of the source that the table lacks
+        self._own = True  # isoscope created the table or will create it
+        self._has_rows = False  # whether rows of an earlier run exist
+        self._unmatched = 0  # number of source rows that are missing from the table
         self._last_id: Any = None
 
     @property
@@ -78,7 +78,7 @@ class PostgresDestination:
             lambda connection: choose_vector_type(connection, dtype, dim, wanted, str(self._address))
         )
         if self._table is None:
-            return False  # the first rows create it, as they decide the type of the ids
+            return False  # the first rows create the table, because they determine the type of the ids
         if self._own:
             check_resumable(read_note(self._table.comment), self._about, str(self._address))
             self._key = self._table.key(None, str(self._address))
@@ -86,7 +86,7 @@ class PostgresDestination:
         return self._begin_column(self._table)
 
     def _check_column_free(self) -> None:
-        """Raise if the vectors would replace another column of the source."""
+        """Raise an error if the vectors would replace another column of the source."""
         if self._layout is not None and self._column in {field.name for field in self._layout.others}:
             raise OutputError(
                 f"{self._address}: the source has another column named {self._column}: choose another &column=, or "
@@ -115,7 +115,7 @@ class PostgresDestination:
         return False
 
     def _check_ids_match(self, table: Table) -> None:
-        """Raise if the ids could assign a vector to the wrong row."""
+        """Raise an error if the ids could assign a vector to the wrong row."""
         where, ids = str(self._address), self._about.get("ids", "")
         if not ids:
             raise ParameterError(
@@ -276,7 +276,7 @@ class PostgresDestination:
         table = self._table = self._session.run(lambda connection: find_table(connection, self._address))
         name = self._address.options.get("column")
         column = table and name and table.column(name)
-        is_added = name is not None and (not column or read_note(column.comment) is not None)  # after the table
+        is_added = name is not None and (not column or read_note(column.comment) is not None)  # later than the table
         self._own = table is None or (read_note(table.comment) is not None and not is_added)
         if not self._own and "column" not in self._address.options:
             raise OutputError(
@@ -337,7 +337,7 @@ class PostgresDestination:
         return "bigint" if self._key.is_integer else "text"
 
     def _cast_ids(self, ids: np.ndarray) -> np.ndarray:
-        """Return ids in the type of the key."""
+        """Return the ids converted to the type of the key."""
         if not self._key.is_integer:
             return ids.astype(str).astype(object)
         try:
@@ -351,7 +351,7 @@ class PostgresDestination:
 
 
 def open_postgres_destination(address: Address) -> PostgresDestination:
-    """Open a column or table of PostgreSQL for writing."""
+    """Open a PostgreSQL column or table for writing."""
     require_psycopg()
     return PostgresDestination(address)
 

@@ -1,4 +1,4 @@
-"""Qdrant: collections as stores, and writing to them."""
+"""Qdrant collections: reading them as stores, and writing to them."""
 
 from __future__ import annotations
 
@@ -46,12 +46,15 @@ if TYPE_CHECKING:
     from isoscope.stores.databases.address import Address
     from isoscope.stores.store import Batch
 
-_NAMESPACE = uuid.UUID("6f2c5a0e-6a0d-5c1f-9a53-1c1f5f3f7d10")  # of UUIDs made from other ids: never change it
-_ORIGINAL_ID = "isoscope_id"  # payload key of an id that Qdrant cannot hold
-_PAGE_NUMBERS, _PAGE_ROWS = 2**18, 4096  # per answer: Python lists of numbers take eight times their bytes
+_NAMESPACE = uuid.UUID("6f2c5a0e-6a0d-5c1f-9a53-1c1f5f3f7d10")  # for UUIDs derived from ids; never change it
+_ORIGINAL_ID = "isoscope_id"  # payload key for an id that Qdrant does not support
+_PAGE_NUMBERS, _PAGE_ROWS = (
+    2**18,
+    4096,
+)  # per response; a Python list takes eight times the bytes of its numbers
 _STEP = 1024  # rows between two bookmarks on a server
 _SAMPLE = 256  # points whose payloads are searched for fields
-_REQUEST_BYTES = 4 * 2**20  # of float32 per request: servers accept 32 MB, and JSON is longer
+_REQUEST_BYTES = 4 * 2**20  # bytes of float32 per request: servers accept 32 MB, and JSON is longer
 _IDS_PER_QUERY = 4096
 _DTYPES = {"float16": np.float16, "uint8": np.uint8}
 _DISTANCES = ("cosine", "dot", "euclid", "manhattan")
@@ -62,13 +65,13 @@ _folders: WeakValueDictionary[str, Any] = WeakValueDictionary()  # a process can
 
 @atexit.register
 def _close_clients() -> None:
-    """Close open folders before the interpreter shuts down: the client would print a traceback later."""
+    """Close open folders before the interpreter shuts down; otherwise the client would print a traceback."""
     for client in list(_folders.values()):
         client.close()
 
 
 class QdrantClient(Client):
-    """A collection in a folder or on a server."""
+    """A client for a Qdrant collection in a folder or on a server."""
 
     product = "Qdrant"
     server_form = "qdrant:http://host:6333#collection"
@@ -86,7 +89,7 @@ class QdrantClient(Client):
         return bool(self.call_collection("collection_exists"))
 
     def close(self) -> None:
-        """Close the connection to a server; a folder is closed when its last user is gone."""
+        """Close the connection to a server; a folder is closed when nothing uses it any more."""
         if self._client is not None and self.is_remote:
             self._client.close()
         super().close()
@@ -136,7 +139,7 @@ class QdrantClient(Client):
 
 @contextmanager
 def _ignore_size_warning() -> Iterator[None]:
-    """Suppress the client's warning about large folders, a limit that `open_qdrant` documents."""
+    """Suppress the client's warning about large folders; `open_qdrant` documents this limit."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Local mode is not recommended")
         yield
@@ -158,14 +161,14 @@ def open_qdrant(address: Address, wanted: ColumnSpec) -> Store:
     address : Address
         ``qdrant:PATH#collection`` or ``qdrant:http://host:6333#collection``; the server's key is `QDRANT_API_KEY`.
     wanted : ColumnSpec
-        Which of several named vectors to read, and which payload fields are labels, text, …
+        The named vectors to read, and the payload fields to use as labels, text, …
 
     Notes
     -----
-    A server normalizes the vectors of a cosine collection to length 1, so measured lengths are those of the
-    collection, not of the model. A folder keeps the original vectors. Qdrant's client loads a complete folder into
-    memory and scans it in Python: use folders for up to about 100,000 points. A server is read page by page, and
-    isoscope keeps the id of every 1024th point.
+    A server normalizes the vectors of a cosine collection to length 1, so measured norms describe the collection, not
+    the model. A folder keeps the original vectors. Qdrant's client loads a complete folder into memory and scans it in
+    Python: use folders for up to about 100,000 points. A server is read page by page, and isoscope keeps the id of
+    every 1024th point.
     """
     check_options(address.options, ["missing"], address.redacted)
     _import_errors()
@@ -274,7 +277,7 @@ class QdrantStore(Store):
         return True if beside else [_key(name) for name in fields] or False
 
     def _walk(self, start: int, payload: Any, vectors: bool) -> Iterator[Any]:
-        """Yield every point from a row on: by id in a folder, which sorts all points for each page otherwise."""
+        """Yield every point from a row on; folders are read by id, as paging would sort all points for each page."""
         page = self._page_rows if vectors else _PAGE_ROWS
         if not self._client.is_remote:
             marks = self._bookmarks()
@@ -411,7 +414,7 @@ def open_qdrant_destination(address: Address) -> QdrantDestination:
 
 
 class QdrantDestination:
-    """A collection to write to; see `Destination`."""
+    """A Qdrant collection to write to; see `Destination`."""
 
     def __init__(self, client: QdrantClient) -> None:
         self._client, self._where = client, client.address.redacted
@@ -490,7 +493,7 @@ class QdrantDestination:
         return note if isinstance(note, str) else None
 
     def _point_id(self, original: Any) -> int | str:
-        """Return the id itself if Qdrant can hold it, or else a UUID derived from it."""
+        """Return the id itself if Qdrant supports it, otherwise a UUID derived from it."""
         if isinstance(original, int) and original >= 0:
             return original
         if isinstance(original, str):

@@ -42,22 +42,22 @@ def write_to_database(
     say: Callable[[str], None] | None = None,
     stage: str = "writing",
 ) -> int:
-    """Write the rows of a store that a database lacks; return the number of rows of the store.
+    """Write the rows of a store that are missing from a database; return the number of rows in the store.
 
     Parameters
     ----------
     target : Address
-        Where to write.
+        The address to write to.
     store : Store
-        What to read. Its ids identify the rows; a store without ids uses row numbers.
+        The store to read. Its ids identify the rows; a store without ids uses row numbers.
     about : mapping, optional
-        A description of the work, in addition to the source; a run with another description cannot resume this one.
+        A description of the work, in addition to the source; a run with a different description cannot resume this one.
     made : function, optional
-        Transforms a batch, in a thread; default: no change.
+        A function that transforms a batch, in a thread (default: no change).
     columns : bool
         Whether to write the other columns too.
     restart : bool
-        Remove what an earlier run wrote.
+        Whether to delete what an earlier run wrote.
     progress, say : function, optional
         As for `repair_store`.
     stage : str
@@ -92,7 +92,7 @@ def write_to_database(
 
 
 class _MissingRows:
-    """The rows that a destination lacks, with their ids, and their other columns as Arrow records."""
+    """The rows missing from a destination, with their ids, and their other columns as Arrow records."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class _MissingRows:
 
 
 def _check_unique_ids(ids: np.ndarray, where: str) -> None:
-    """Raise if two rows share an id: one would overwrite the other."""
+    """Raise an error if two rows share an id, because one would overwrite the other."""
     unique, counts = np.unique(ids.astype(str) if ids.dtype.kind == "O" else ids, return_counts=True)
     if len(unique) < len(ids):
         raise _duplicate_id_error(unique[counts > 1][0], where)
@@ -155,7 +155,7 @@ def _duplicate_id_error(duplicate: Any, where: str, otherwise: str = "") -> Para
 
 
 def _rows(store: Store, columns: bool) -> tuple[Layout | None, Iterator[Batch]]:
-    """Return the layout of a table whose columns are written, and the batches with ids."""
+    """Return the layout of the table, if its columns are written, and the batches with ids."""
     layout = store.layout() if columns else None
     ids = ["ids"] if "ids" in store.columns else []
     if layout is not None or not columns:
@@ -186,7 +186,7 @@ def _identity(batch: Batch) -> Batch:
 
 
 def _source(store: Store, columns: bool) -> dict[str, str]:
-    """Describe the origin of rows; a changed file is another origin, a changed table is not."""
+    """Return a description of the source; a changed file counts as a different source, a changed table does not."""
     digest = hashlib.blake2b(digest_size=16)
     for file in store.files:
         stat = file.stat()
@@ -206,7 +206,7 @@ def _vectors(store: Store) -> str:
 
 
 def _check_not_source(target: Address, store: Store) -> None:
-    """Raise if the target is the source itself; another column of the same table is allowed."""
+    """Raise an error if the target is the source itself; another column of the same table is allowed."""
     source = parse_address(store.name)
     if source is None or _location_key(source) != _location_key(target):
         return
@@ -215,7 +215,7 @@ def _check_not_source(target: Address, store: Store) -> None:
 
 
 def _location_key(address: Address) -> tuple[str, ...]:
-    """Return the location of rows, independent of spelling: `--restart` must never clear the source."""
+    """Return the normalized location of the rows, so that `--restart` never clears the source."""
     if address.kind != "postgresql" and "://" not in address.place:
         return address.kind, os.path.realpath(os.path.expanduser(address.place)), address.collection
     url = urlsplit(address.place)
