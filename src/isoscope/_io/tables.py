@@ -310,7 +310,7 @@ def parse_json_line(line: str | bytes, where: str) -> Any:
             f"{where} is not JSON: {error.msg} at column {error.colno}; is the file truncated?"
         ) from None
     except UnicodeDecodeError as error:
-        raise FileFormatError(f"{where} is not JSON in UTF-8: {error}") from None
+        raise FileFormatError(f"{where} is not valid UTF-8: {error}; save the file as UTF-8") from None
     except ValueError:  # Python limits the number of digits of an integer
         raise FileFormatError(
             f"{where} contains an integer with too many digits: write it as a string in double quotes"

@@ -196,8 +196,8 @@ def _truncate_piece(piece: Piece, rows: int) -> Piece:
     return piece._replace(vectors=piece.vectors[:rows], columns=columns, other_columns=others)
 
 
-def spans(store: Store, most_bytes: int = SPAN_BYTES, *, other_columns: bool = False) -> list[Span]:
-    """Split a store into spans of about `most_bytes` bytes, at rows where reading can start directly.
+def spans(store: Store, max_bytes: int = SPAN_BYTES, *, other_columns: bool = False) -> list[Span]:
+    """Split a store into spans of about `max_bytes` bytes, at rows where reading can start directly.
 
     A file that can only be read from its beginning (text, CSV, JSON lines, one Parquet row group) becomes one span.
     With `other_columns` each span has the layout of the full table.

@@ -42,7 +42,7 @@ _WITHOUT_DIMENSIONS = {"clusters_", "offsets_", "weights_"}
 def check_save_folder(folder: str | os.PathLike[str]) -> Path:
     """Return the path of a folder to save a repair in; raise an `OutputError` if it has other contents."""
     if _ADDRESS.match(os.fspath(folder)):  # not shown, because it may contain a password
-        raise OutputError("a repair is saved in a folder, not at an address: name a folder")
+        raise OutputError("a repair is saved in a folder, not in a database: choose a folder")
     target = Path(folder).resolve()
     if target.exists() and not _is_repair_folder(target):
         raise OutputError(f"{folder} exists and is not a saved repair: choose another folder, or remove it")

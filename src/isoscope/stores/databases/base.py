@@ -206,8 +206,8 @@ def check_folder(
 
 def unnamed_error(address: Address, names: Sequence[str], what: str = "collection") -> ParameterError:
     """Return the error for an address without a collection name."""
-    known = f"; it has {', '.join(names[:_MAX_NAMES])}" if names else ""
-    return ParameterError(f"{address.redacted} names no {what}: write {address.redacted}#NAME{known}")
+    known = f"; it contains {', '.join(names[:_MAX_NAMES])}" if names else ""
+    return ParameterError(f"{address.redacted} does not specify a {what}: use {address.redacted}#NAME{known}")
 
 
 def not_found_error(address: Address, names: Iterable[str]) -> NotFoundError:
