@@ -65,7 +65,7 @@ _LABEL_REMOVING_REPAIRS = {"all-but-the-top", "whiten", "cluster-center", "clust
 
 
 def _remove_conflicting_advice(findings: list[Finding]) -> list[Finding]:
-    """Return the findings without repairs that would remove the labels, if `label_conflict` warns of that."""
+    """Return the findings; drop suggested repairs that would remove the labels if `label_conflict` warns of that."""
     if all(finding.verdict == "ok" for finding in findings if finding.name == "label_conflict"):
         return findings
     return [

@@ -1,4 +1,4 @@
-"""What findings share: the measurements, their standard errors, and the conventions for verdicts."""
+"""The quantities that findings share: measurements, standard errors, and the conventions for verdicts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SHARE_LOOK, SHARE_BAD = 0.1, 0.5
 """For shares: `look` from one in ten, `bad` from one in two."""
 BROKEN_LOOK, BROKEN_BAD = 0.01, 0.1
-"""For rows that should not be there: `look` from one in a hundred, `bad` from one in ten."""
+"""For rows that should not exist: `look` from one in a hundred, `bad` from one in ten."""
 
 IF_CONFIRMED = "if `isoscope advise` confirms it on your task"
 """Ends every suggestion of a repair: the shape alone does not show whether it helps."""
@@ -30,7 +30,7 @@ SHARE_SOURCE = "convention for shares: look from one in ten, bad from one in two
 BROKEN_SOURCE = "convention for broken rows: look from one in a hundred, bad from one in ten"
 
 FOLDS = 20
-"""Groups of rows that are left out in turn."""
+"""The number of row groups that are left out in turn."""
 
 _SPREAD_ROWS = 4_000  # rows whose influence on a measurement is computed
 
@@ -77,7 +77,7 @@ class Evidence:
 
     @property
     def assumption(self) -> str:
-        """Which units the estimates and intervals of the shape assume to be independent."""
+        """The units that the estimates and intervals of the shape assume to be independent."""
         if self.sketch.groups is None:
             return "assumes independent rows"
         column = self.m.columns.get("groups", "groups")
@@ -108,7 +108,7 @@ class Evidence:
         form: Form = "number",
         details: dict[str, Any] | None = None,
     ) -> Finding:
-        """Return a finding; `rows` is how many rows it was measured on (default: all)."""
+        """Return a finding; `rows` is the number of rows it was measured on (default: all)."""
         low, high = interval or (None, None)
         if form == "share" and low is not None and high is not None:
             low, high = max(low, 0.0), min(high, 1.0)

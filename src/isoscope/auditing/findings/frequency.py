@@ -26,8 +26,8 @@ KINDS = ("word", "continuation", "number", "symbol", "special")
 _SPECIAL = re.compile(r"\[[A-Z]{2,}\d*\]|\[unused\d+\]|</?[A-Za-z_]+\d*>|<[|｜].+[|｜]>")
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")  # a single byte without a token of its own
 _WORD_START_MARKS = {"Ġ": "bytes", "▁": "pieces"}  # marks for the space before a word
-_MIN_MARKED_SHARE = 0.02  # of all tokens: fewer marks are taken as part of the text
-_MIN_ONE_WORD_SHARE = 0.95  # of entries without a space, for them to count as words
+_MIN_MARKED_SHARE = 0.02  # share of all tokens; rarer marks are treated as part of the text
+_MIN_ONE_WORD_SHARE = 0.95  # share of entries without a space that makes them words
 
 
 def token_kinds(tokens: Sequence[str] | np.ndarray) -> np.ndarray:
@@ -96,7 +96,7 @@ def _classify_token(name: str, style: str) -> str:
 
 
 def _decode_token(name: str) -> str:
-    """Return the text of a byte-level token; a part of a character does not count as a letter."""
+    """Return the text of a byte-level token; an incomplete character does not count as a letter."""
     places = _byte_by_character()
     if any(mark not in places for mark in name):
         return name
@@ -116,7 +116,7 @@ _RANK_NOTE = " Frequency is estimated as 1/rank, because word-vector files are s
 
 
 def frequency(e: Evidence) -> Iterator[Finding]:
-    """Judge how much of the variance along the first directions frequency explains."""
+    """Judge how much of the variance along the first directions is explained by frequency."""
     frequencies = e.m.sample.columns.get("frequency")
     if frequencies is None:
         return

@@ -84,7 +84,7 @@ def clusters(e: Evidence) -> Iterator[Finding]:
 
 
 def _cluster_advice(apart: bool, in_labels: float | None) -> str:
-    """Return the advice for clusters: no repair that would remove the labels."""
+    """Return the advice for clusters, without repairs that would remove the labels."""
     if in_labels is not None and in_labels >= SHARE_LOOK:
         return (
             f"Leave the clusters: they carry {100 * in_labels:.0f}% of the information in the labels, and a "
@@ -150,7 +150,7 @@ def labels(e: Evidence) -> Iterator[Finding]:
 
 
 def label_conflict(e: Evidence) -> Iterator[Finding]:
-    """Judge how much of the first directions, which a repair would remove, separates the labels."""
+    """Judge how well the first directions, which a repair would remove, separate the labels."""
     if e.m.label_scores is None:
         return
     e.check_variance()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from isoscope.auditing.findings.evidence import Evidence
 
 CONFIDENCE = 0.95
-"""The confidence of the limits for null samples."""
+"""The confidence level of the limits from null samples."""
 
 
 def intrinsic_dimension(e: Evidence) -> Iterator[Finding]:
@@ -80,7 +80,7 @@ def intrinsic_dimension(e: Evidence) -> Iterator[Finding]:
 
 
 def _row_dimensions(e: Evidence, distances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the LID of each row that has one, and which rows do: at most half of their neighbors may be copies."""
+    """Return the LID of each row that has one, and which rows do; at most half of their neighbors may be copies."""
     estimates, known = local_dimensions(np, distances, _eps(e))
     if not known.any():
         raise TooFewRowsError("no row has neighbors at different distances: the local dimension is undefined")

@@ -36,7 +36,7 @@ _METRIC_NAMES = {"cosine": "cosine", "inner_product": "inner product", "euclidea
 
 
 def norm_spread(e: Evidence) -> Iterator[Finding]:
-    """Judge how far cosine, inner product and Euclidean distance find the same rows."""
+    """Judge whether cosine, inner product and Euclidean distance find the same rows."""
     overlaps, metric = e.m.list_overlaps, e.m.settings.metric
     if not overlaps:
         raise TooFewRowsError(

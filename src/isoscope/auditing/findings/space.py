@@ -82,7 +82,7 @@ def isoscore(e: Evidence) -> Iterator[Finding]:
     judged = _capacity_range(e, lambda dimensions: (dimensions - 1) / (e.d - 1), 1.0)
     title, unbiased = "IsoScore (unbiased)", value
     used = min(1 + value * (e.d - 1), float(e.d))
-    expected = 1 / (1 / max(used, 1.0) + 1 / rows)  # dimensions by the published estimate
+    expected = 1 / (1 / max(used, 1.0) + 1 / rows)  # dimensions according to the published estimate
     meaning, advice = _describe_capacity(e, judged.verdict(value), used, "evenly", f"The estimate {e.assumption}.")
     if 1 + published * (e.d - 1) < expected / 2:  # n rows are too few to estimate the fourth moments
         title, value, used = "IsoScore (as published)", published, 1 + published * (e.d - 1)
@@ -121,7 +121,7 @@ def effective_rank(e: Evidence) -> Iterator[Finding]:
 
 
 def _capacity_range(e: Evidence, scale: Callable[[float], float], null: float) -> Range:
-    """Return the range for the dimensions in use, by the highest cosine that n unrelated vectors reach by chance."""
+    """Return the range for the dimensions in use, from the highest cosine that n unrelated vectors reach by chance."""
     need = 2 * math.log(e.n)
     look, bad = min(scale(4 * need), scale(1 + SHARE_BAD * (e.d - 1))), scale(need)
     bad = min(bad, scale(1 + SHARE_LOOK * (e.d - 1)))
@@ -155,7 +155,7 @@ def _describe_capacity(e: Evidence, verdict: Verdict, used: float, how: str, not
 
 
 def anisotropy(e: Evidence) -> Iterator[Finding]:
-    """Judge the share of the first direction in all squared lengths."""
+    """Judge the first direction's share of the sum of squared lengths."""
     values, squares, count = e.raw
     value = float(values[0] / values.sum())
     low, high = e.around(value, nulls.spectrum_share_error(values, squares, 1, count), len(squares))
@@ -196,7 +196,7 @@ def anisotropy(e: Evidence) -> Iterator[Finding]:
 
 
 def rogue_dimensions(e: Evidence) -> Iterator[Finding]:
-    """Judge the share of the largest coordinates in all squared lengths."""
+    """Judge the largest coordinates' share of the sum of squared lengths."""
     shares = e.sketch.unit_squares / e.sketch.unit_squares.sum()
     order = np.argsort(-shares, kind="stable")
     top = order[: min(3, max(1, e.d // 4))]
