@@ -1,4 +1,4 @@
-"""Sentences that summarize an audit, an audit by groups, an advice and a training run."""
+"""Sentences that summarize audits, grouped audits, advice and training runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def interleave_separators(words: Sequence[str], last: str = "and") -> list[str]:
-    """Return the words with the separators of a list between them.
+    """Return the words with list separators between them.
 
     >>> interleave_separators(["one", "two", "three"])
     ['one', ', ', 'two', ' and ', 'three']
@@ -106,11 +106,11 @@ LABEL_FREE_WARNING = (
     "This evidence is weak: without a task, isoscope can only test whether two halves of the coordinates find the same "
     "neighbors, not whether these are the right ones. Give pairs, queries or labels before you re-index anything."
 )
-"""The caution on advice that was given without a task."""
+"""The warning about advice that is based on no task."""
 
 
 def advice_paragraph(advice: Advice) -> str:
-    """Return what to do and why, in a few sentences."""
+    """Return the advice and its reasons in a few sentences."""
     sentences = [advice_headline(advice)]
     sentences += _describe_no_repair(advice) if advice.leaves_vectors_unchanged else _describe_choice(advice)
     sentences += _describe_stability(advice)
@@ -137,7 +137,7 @@ def advice_headline(advice: Advice) -> str:
 
 
 def is_label_free(advice: Advice) -> bool:
-    """Return whether the advice was given without a task."""
+    """Return whether the advice is based on no task."""
     return advice.measure == "stability"
 
 
@@ -195,7 +195,7 @@ def _describe_no_repair(advice: Advice) -> list[str]:
 
 
 def _describe_stability(advice: Advice) -> list[str]:
-    """Return how often parts of the examples give the same advice."""
+    """Return a sentence on how often subsets of the examples lead to the same advice."""
     total = sum(advice.selections.values())
     if not total or len(advice.trials) < 2:
         return []
@@ -213,7 +213,7 @@ def _describe_stability(advice: Advice) -> list[str]:
 
 
 def _describe_conflicts(advice: Advice) -> list[str]:
-    """Return where another measure, or isotropy itself, contradicts the advice."""
+    """Return sentences on cases where another measure, or isotropy itself, contradicts the advice."""
     sentences = _describe_excluded(advice)
     for name, words in advice.measures.items():
         if name == advice.measure:
@@ -240,7 +240,7 @@ def _describe_conflicts(advice: Advice) -> list[str]:
 
 
 def _describe_excluded(advice: Advice) -> list[str]:
-    """Return the repair that gains more than the choice by the deciding measure but loses by another."""
+    """Return a sentence on the repair that gains more by the deciding measure but loses by another one."""
     measure = advice.measure
     better = [
         trial
@@ -267,7 +267,7 @@ def _find_most_isotropic(advice: Advice) -> Trial | None:
 
 
 def _format_gain(advice: Advice, score: Score, *, corrected: bool = False) -> str:
-    """Return a gain with its interval, and for how many repairs the interval is corrected."""
+    """Return a gain with its interval, and the number of repairs that the interval is corrected for."""
     tried = len(advice.trials) - 1
     words = f"{format_confidence(advice.settings.confidence)} interval {format_interval(score)}"
     if corrected:
@@ -293,12 +293,12 @@ HEADLINE_PHRASES = {
 }
 """The findings that the top of a page may describe, most important first."""
 
-_MAX_NAME_LENGTH = 60  # characters
-_MAX_LISTED = 3  # more names than this are counted instead of listed
+_MAX_NAME_LENGTH = 60  # in characters
+_MAX_LISTED = 3  # if there are more names, they are counted instead of listed
 
 
 def describe_groups(audit: GroupedAudit, count: int) -> list[str]:
-    """Return at most `count` sentences about what changes along the groups."""
+    """Return at most `count` sentences about changes along the groups."""
     sentences = []
     for name, subject in HEADLINE_PHRASES.items():
         series = audit.series(name)
@@ -309,9 +309,9 @@ def describe_groups(audit: GroupedAudit, count: int) -> list[str]:
 
 
 def describe_series(subject: str, series: Series, audit: GroupedAudit, form: str = "number") -> str:
-    """Return how one measurement changes: its rise or fall along ordered groups, else its highest and lowest group.
+    """Return a sentence on one measurement: its rise or fall along ordered groups, else its extreme groups.
 
-    It names no difference between groups whose intervals overlap, or whose values agree in three digits.
+    It mentions no difference between groups whose intervals overlap, or whose values are equal to three digits.
     """
     known = np.flatnonzero(np.isfinite(series.estimates)).tolist()
     if not known:
@@ -364,7 +364,7 @@ def _matches_value(name: str, value: int | float | str) -> bool:
 
 
 def group_noun(by: str) -> str:
-    """Return the noun for one group: the name of the column, in the singular where that is known.
+    """Return the noun for one group: the name of the column, in the singular if that is known.
 
     >>> group_noun("layer"), group_noun("labels"), group_noun("groups"), group_noun("class")
     ('layer', 'label', 'group', 'class')
@@ -373,7 +373,7 @@ def group_noun(by: str) -> str:
 
 
 def plural_group_noun(audit: GroupedAudit) -> str:
-    """Return the noun for several groups: layers, or ranges of frequency."""
+    """Return the noun for several groups, such as "layers" or "ranges of frequency"."""
     noun = group_noun(audit.by)
     if audit.ordered and not has_numeric_groups(audit):
         return f"ranges of {noun}"
@@ -395,7 +395,7 @@ def _describe_all(count: int, audit: GroupedAudit) -> str:
 
 
 def _extreme_segments(values: Sequence[float], texts: Sequence[str]) -> list[tuple[int, int]]:
-    """Return the segments from the first group over the lowest and the highest to the last."""
+    """Return the segments between the first, the lowest, the highest and the last group."""
     last = len(values) - 1
     turns = sorted({0, int(np.argmin(values)), int(np.argmax(values)), last})
     turns = [i for i in turns if i in (0, last) or (texts[i] != texts[0] and texts[i] != texts[last])]
@@ -423,7 +423,7 @@ def _describe_trend(
 def _describe_extremes(
     values: Sequence[float], texts: Sequence[str], names: Sequence[str], audit: GroupedAudit, *, ends: bool = False
 ) -> str:
-    """Return the highest and the lowest groups, with `ends` also the first and the last, in the order of the groups."""
+    """Return the highest and lowest groups, and with `ends` also the first and the last, in group order."""
     parts: dict[int, str] = {}
     extremes = {"highest": texts[int(np.argmax(values))], "lowest": texts[int(np.argmin(values))]}
     for word, text in extremes.items():
@@ -450,10 +450,10 @@ MEASUREMENT_LABELS = {
     "two_nn": "TwoNN dimension",
     "silhouette": "silhouette of the classes",
 }
-"""The measurements and their names on the page, in its order."""
+"""The measurements and their names, in the order of the page."""
 
-_MIN_RELATIVE_CHANGE = 0.03  # of the larger end: a smaller change counts as none
-_MIN_CHANGE = 0.005  # so does a change below this, however small the ends are
+_MIN_RELATIVE_CHANGE = 0.03  # share of the larger end; a smaller change is ignored
+_MIN_CHANGE = 0.005  # a smaller change is ignored, even if both ends are small
 
 
 class LineChange(NamedTuple):
@@ -489,7 +489,7 @@ def measure_change(line: StepSeries) -> LineChange:
 
 
 def training_headline(runs: Runs) -> str:
-    """Return what happened to the last layer, in one sentence."""
+    """Return one sentence on what happened to the last layer."""
     layer = format_last_layer(runs.layers[-1])
     if len(runs.arms) == 1:
         line = runs.mean(next(iter(runs.arms)), runs.layers[-1], "anisotropy_1")
@@ -511,7 +511,7 @@ def training_headline(runs: Runs) -> str:
 
 
 def training_paragraph(runs: Runs) -> str:
-    """Return more about the last layer: how it changed, or where each arm ends."""
+    """Return more sentences on the last layer: how it changed, or where each arm ends."""
     d = next(int(row["dimensions"]) for row in runs.all[0] if row["layer"] == runs.layers[-1])
     measured = (
         ("anisotropy_1_centred", "with the mean subtracted, that share", ""),
@@ -538,13 +538,13 @@ def training_paragraph(runs: Runs) -> str:
 
 
 def _late_means(runs: Runs, measurement: str) -> dict[str, float]:
-    """Return each arm's mean over the end of training, where it is known."""
+    """Return the mean of each arm over the end of training, if it is known."""
     ends = {arm: float(np.mean(runs.late(arm, runs.layers[-1], measurement))) for arm in runs.arms}
     return {arm: value for arm, value in ends.items() if math.isfinite(value)}
 
 
 def format_layer_name(layer: str) -> str:
-    """Return a layer's name for people.
+    """Return a human-readable layer name.
 
     >>> format_layer_name("layer_3"), format_layer_name("encoder.layer.3")
     ('layer 3', 'encoder.layer.3')

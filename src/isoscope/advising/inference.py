@@ -62,7 +62,7 @@ class _RankedValues:
         self.ranks = (np.cumsum(counts) - counts / 2)[self.tie]
 
     def sums_above(self, of: np.ndarray) -> np.ndarray:
-        """For each example, the sum of `of` over examples with a larger value, and half of it over equal ones."""
+        """Return, per example, the sum of `of` over examples with larger values, plus half the sum over equal ones."""
         tied = np.add.reduceat(of[self.order], self.starts)
         return np.asarray((tied.sum() - np.cumsum(tied) + tied / 2)[self.tie])
 
