@@ -358,7 +358,7 @@ def has_numeric_groups(audit: GroupedAudit) -> bool:
 
 def _matches_value(name: str, value: int | float | str) -> bool:
     try:
-        return math.isclose(float(name.replace("−", "-")), float(value), rel_tol=1e-3)  # names have four digits
+        return math.isclose(float(name.replace("−", "-")), float(value), rel_tol=1e-3)  # names keep four digits
     except ValueError:
         return False
 
