@@ -205,7 +205,7 @@ class Advice:
     """All candidates, simplest first; the first one leaves the vectors alone."""
     chosen: int
     best: int
-    """The candidate with the largest significant gain; 0 if none gains. It may not be chosen: see `decide`."""
+    """The candidate with the largest significant gain; 0 if none gains. It is prescribed only if confirmed."""
     promised_gain: float
     """The gain from following the advice, estimated on held-out examples; 0 if the vectors are left alone."""
     selections: dict[str, int]

@@ -230,8 +230,8 @@ class Promise:
 def decide(scores: Scores, confidence: float, measure: str | None, folds: int, seed: int) -> tuple[Choice, Promise]:
     """Return the choice of all examples and its nested estimate.
 
-    A repair is prescribed only if at least half of the nested selections prescribe one. If most nested selections do
-    not confirm the gain, no repair is prescribed, and `best` still names the candidate.
+    A repair is prescribed only if at least half of the nested selections prescribe one. Otherwise the gain is not
+    confirmed, and only `best` names its candidate.
     """
     choice = choose_candidate(scores, confidence, measure)
     promise = estimate_nested_gain(scores, choice, confidence, measure, folds, seed)
@@ -329,7 +329,7 @@ def estimate_nested_gain(
 ) -> Promise:
     """Return what the whole selection rule gains on folds it has not seen, averaged over repeated partitions.
 
-    The gain is in the measure that decided on all examples. Leaving the vectors alone gains 0.
+    The gain uses the measure that decided on all examples. Leaving the vectors alone gains 0.
     """
     values = scores.values[choice.measure]
     rng = np.random.default_rng(seed)

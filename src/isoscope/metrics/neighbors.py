@@ -97,9 +97,11 @@ def lid(
     >>> round(float(isoscope.lid(plane, k=20)), 1)
     1.9
 
-    References ---------- Levina and Bickel, Maximum likelihood estimation of intrinsic dimension, 2004 (section 3.1: k
-    − 2 makes the estimate unbiased). MacKay and Ghahramani, Comments on "Maximum likelihood estimation of intrinsic
-    dimension", 2005. Amsaleg et al., Estimating local intrinsic dimensionality, 2015.
+    References
+    ----------
+    Levina and Bickel, Maximum likelihood estimation of intrinsic dimension, 2004 (k − 2: section 3.1).
+    MacKay and Ghahramani, Comments on "Maximum likelihood estimation of intrinsic dimension", 2005.
+    Amsaleg et al., Estimating local intrinsic dimensionality, 2015.
     """
     if convention not in ("textbook", "cai"):
         raise ParameterError(f'convention is {convention!r}: need "textbook" or "cai"')
