@@ -94,7 +94,7 @@ def _format_subtitle(audits: Sequence[Audit], held_out: HeldOutComparison | None
 
 
 def _render_repair_effect(before: Audit, after: Audit, held_out: HeldOutComparison) -> Markup:
-    """Return how a repair was evaluated, and which findings it made significantly worse or better."""
+    """Return a summary of a repair's evaluation, and the findings it made significantly worse or better."""
     changes = compare_findings(before, after)
     rows = (
         tag("li", tag("strong", CHANGE_LABELS[trend]), ": ", _format_change(change), class_=f"before {trend}")

@@ -90,7 +90,7 @@ def document(title: str, version: str, *content: Markup, styles: Sequence[str], 
     """
     style, script = read_resources("colors.css", "chart.css", *styles), read_resources(*scripts)
     if script:
-        # a class on the root tells the style that scripts run
+        # a class on the root element tells the styles that scripts run
         script = "document.documentElement.classList.add('scripted');\n" + script
     policy = (
         f"default-src 'none'; style-src {csp_hash(style)}; "

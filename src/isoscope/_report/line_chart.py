@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 MARGIN = 0.06
 """Share of the height that stays empty above and below the lines."""
 
-_MAX_REFERENCE_DISTANCE = 2.5  # in ranges of the values; a farther reference would flatten them
+_MAX_REFERENCE_DISTANCE = 2.5  # relative to the range of the values; a farther reference would flatten them
 _LETTER_SPACING = 0.075  # share of the height
 
 

@@ -279,7 +279,7 @@ def _format_examples(advice: Advice) -> str:
     return f"{advice.examples:,} {PLURALS[advice.example]}"
 
 
-# audits by groups
+# grouped audits
 
 HEADLINE_PHRASES = {
     "mean_cosine": "Mean cosine",

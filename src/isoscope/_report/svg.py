@@ -253,7 +253,7 @@ class Chart:
 
     title: str
     description: str
-    """What the chart shows, for readers who cannot see it."""
+    """A description of the chart for readers who cannot see it."""
     x: Scale
     y: Scale
     lines: Sequence[Line] = ()

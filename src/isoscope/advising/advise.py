@@ -194,7 +194,7 @@ class Advice:
     n: int
     d: int
     example: str
-    """What one example of the task is: a pair, a query or a row."""
+    """The kind of an example: a pair, a query or a row."""
     examples: int
     measure: str
     """The measure that decided."""

@@ -175,12 +175,12 @@ class Scores:
     """The scores of all candidates on all examples; the first candidate leaves the vectors alone."""
 
     values: dict[str, np.ndarray]
-    """By measure: (examples, candidates)."""
+    """For each measure: (examples, candidates)."""
     repeats: dict[str, np.ndarray]
-    """By measure that repeats a random procedure: (repetitions, candidates)."""
+    """For each measure that repeats a random procedure: (repetitions, candidates)."""
     units: Units
     variance_factors: dict[str, float] = field(default_factory=dict)
-    """By measure: how many times larger its variance may be than that of independent units (1 by default)."""
+    """For each measure: its largest possible variance, relative to that of independent units (1 by default)."""
 
     def __len__(self) -> int:
         return len(self.units.of)
@@ -302,7 +302,7 @@ def _add_repeats(
 
 
 def critical_values(covariance: np.ndarray, freedom: np.ndarray, confidence: float) -> np.ndarray:
-    """Return the half-width of each interval, in standard errors, with which all of them hold simultaneously.
+    """Return the half-width, in standard errors, with which all intervals hold simultaneously.
 
     The quantile of the maximum of correlated normal variables is converted to that of Student's t, with the degrees of
     freedom of each difference.
@@ -327,7 +327,7 @@ def _normal_draws(width: int) -> np.ndarray:
 def estimate_nested_gain(
     scores: Scores, choice: Choice, confidence: float, measure: str | None, folds: int, seed: int
 ) -> Promise:
-    """Return what the whole selection rule gains on folds it has not seen, averaged over repeated partitions.
+    """Return the gain of the whole selection rule on held-out folds, averaged over repeated partitions.
 
     The gain uses the measure that decided on all examples. Leaving the vectors alone gains 0.
     """

@@ -67,9 +67,9 @@ class Task(ABC):
     measures: ClassVar[dict[str, str]]
     """The name of each measure, and the words for it in a sentence; the first decides if several could."""
     example: ClassVar[str]
-    """What one example is: a pair, a query or a row."""
+    """The kind of an example: a pair, a query or a row."""
     variance_factors: ClassVar[dict[str, float]] = {}
-    """By measure: how many times larger its variance may be than that of independent units."""
+    """For each measure: its largest possible variance, relative to that of independent units."""
 
     corpus: Rows
     """The rows in memory, which repairs are fitted to."""
@@ -77,7 +77,7 @@ class Task(ABC):
     """The rows that examples refer to; fewer than the corpus if equal rows count once."""
     metric: Metric
     units: Units
-    """Which examples are independent."""
+    """The dependence between examples."""
     rounds: list[Round]
     """One round on the whole source, or several that hold rows out (`new_rows`)."""
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from isoscope.auditing.finding import Finding
 
 Direction = Literal["better", "worse", "moved", "same", "new", "gone"]
-"""How a finding changed from one audit to the next."""
+"""The direction in which a finding changed from one audit to the next."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Change:
 
     @property
     def direction(self) -> Direction:
-        """How the finding changed; "moved" means the same verdict with disjoint intervals."""
+        """The direction of the change; "moved" means the same verdict with disjoint intervals."""
         if self.before is None:
             return "new"
         if self.after is None:

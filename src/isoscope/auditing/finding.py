@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from isoscope._core.types import Verdict
 
 Form = Literal["number", "share", "count", "power"]
-"""How a number is written: plain, as a percentage, as a count, or as a power of ten."""
+"""The format of a number: plain, a percentage, a count, or a power of ten."""
 
 VERDICTS: tuple[Verdict, ...] = ("ok", "look", "bad")
-"""From best to worst."""
+"""The verdicts, from best to worst."""
 
 
 @dataclass(frozen=True)
@@ -27,18 +27,18 @@ class Range:
     bearable: tuple[float, float]
     """The range of values that are at worst a `look`, excluding its ends; other values are bad."""
     source: str
-    """Where the range comes from: a null model, a published value or a convention."""
+    """The source of the range: a null model, a published value or a convention."""
     null: float | None = None
     """The value for random data of the same size: isotropic vectors, or shuffled labels."""
 
     @classmethod
     def lower_is_better(cls, look: float, bad: float, source: str, null: float | None = None) -> Range:
-        """Return a range in which small values are good: values of at least `look` or `bad` get that verdict."""
+        """Return a range in which small values are good; values of at least `look` or `bad` get that verdict."""
         return cls((-math.inf, math.nextafter(look, -math.inf)), (-math.inf, bad), source, null)
 
     @classmethod
     def higher_is_better(cls, look: float, bad: float, source: str, null: float | None = None) -> Range:
-        """Return a range in which large values are good: values below `look` or `bad` get that verdict."""
+        """Return a range in which large values are good; values below `look` or `bad` get that verdict."""
         return cls((look, math.inf), (math.nextafter(bad, -math.inf), math.inf), source, null)
 
     def verdict(self, value: float) -> Verdict:
@@ -166,7 +166,7 @@ class Finding:
 
 
 def format_number(value: float | None, form: str = "number") -> str:
-    """Return a number as text: three digits, thousands separated, a share as a percentage."""
+    """Return a number as text, with three digits and thousands separators; shares become percentages."""
     if value is None or math.isnan(value):
         return "–"
     if math.isinf(value):

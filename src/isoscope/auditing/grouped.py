@@ -76,7 +76,7 @@ class GroupedAudit:
     values: dict[str, int | float | str]
     """The value that each group represents: its number, the middle of its range, or its name."""
     ordered: bool
-    """Whether the groups are numbers or ranges of numbers, so that a line may join them."""
+    """Whether the groups are numbers or ranges of numbers, so that a line can connect them."""
     skipped: dict[str, str]
     """Groups that could not be measured, with the reason."""
     left_out: int

@@ -101,7 +101,7 @@ class QueryNeighbors:
 
 @dataclass
 class Measurements:
-    """The numbers and the sample that findings and pictures are based on."""
+    """The numbers and the sample that findings and charts are based on."""
 
     name: str
     dtype: str
@@ -338,7 +338,7 @@ def measure_cosines(
 
 
 def _count_cosines(sample: Sample) -> np.ndarray:
-    """Return counts of the cosines of all pairs of nonzero rows of the sample."""
+    """Return counts of the cosines of all pairs of nonzero rows in the sample."""
     rows = sample.vectors[nonzero_rows(sample.vectors)]
     counted = CosineCounts(COSINE_BINS)
     nearest_neighbors(unit_rows(np, rows, rows.dtype), 1, cosines=counted)
@@ -355,7 +355,7 @@ def _list_overlaps(sample: Sample) -> dict[tuple[str, str], np.ndarray]:
 
 
 def count_queries(n: int, sample: int) -> int:
-    """Return how many rows search for neighbors among n rows: all rows of a small store, else a bounded number."""
+    """Return the number of query rows in a search among n rows: all rows of a small store, else a bounded number."""
     return n if n <= sample else min(max(sample * sample // n, _MIN_QUERIES), sample)
 
 

@@ -316,7 +316,7 @@ class NeighborTally(Tally):
         return item.start, self.placed(rows if usable.all() else np.where(usable[:, None], rows, 0)), usable
 
     def add(self, part: tuple[int, np.ndarray, np.ndarray]) -> None:
-        """Offer the rows to each search, which uses threads of its own."""
+        """Offer the rows to each search, which uses its own threads."""
         first, rows, usable = part
         for search in self.searches:
             search.offer(rows, first, usable)

@@ -31,7 +31,7 @@ LID_NULLS = 6
 """The number of null samples for the range of the local dimension."""
 
 _AXES = 16  # principal directions used for clustering: the means of 15 clusters span 14
-_MAX_MEDIAN_DISTANCES = 2.0  # in median distances from the center; farther rows are moved in
+_MAX_MEDIAN_DISTANCES = 2.0  # relative to the median distance from the center; farther rows are moved in
 _TEST_ROWS = 300  # rows of the data and of each null sample in the test
 _TEST_CLUSTERS = (2, 3, 5, 8, 15)
 _EARLY_STOP_SAMPLES, _EARLY_STOP_DEVIATIONS = (

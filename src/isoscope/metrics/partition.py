@@ -37,7 +37,7 @@ def partition_isotropy(X: Array, *, signs: Literal["both", "plus"] = "both", log
         The sign of an eigenvector is arbitrary. "both" uses c and −c, which makes the value well defined. "plus" uses
         the sign that the eigensolver returns, as the published code does; the value can then depend on the machine.
     log : bool
-        Return log(min Z/max Z), which stays finite where the ratio underflows.
+        Return log(min Z/max Z), which stays finite even if the ratio underflows.
 
     Examples
     --------

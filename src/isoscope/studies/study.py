@@ -446,7 +446,7 @@ class Arm:
 
 
 class Study(ABC):
-    """A paper's protocol. Studies contain no mathematics of their own: they call the library."""
+    """A study: the protocol of a paper. Studies contain no mathematics of their own, but call the library."""
 
     name: ClassVar[str]
     about: ClassVar[str]

@@ -98,7 +98,7 @@ class Evidence:
     """The published evidence in a few words."""
     cases: Sequence[Case] = ()
     why: str = ""
-    """What a case is, and other notes for the reader."""
+    """The definition of a case, and other notes for the reader."""
     ours: str | None = None
     """Our evidence in a few words; by default each case with its interval."""
     untested: str = "not run"

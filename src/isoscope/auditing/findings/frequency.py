@@ -27,7 +27,7 @@ _SPECIAL = re.compile(r"\[[A-Z]{2,}\d*\]|\[unused\d+\]|</?[A-Za-z_]+\d*>|<[|｜]
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")  # a single byte without a token of its own
 _WORD_START_MARKS = {"Ġ": "bytes", "▁": "pieces"}  # marks for the space before a word
 _MIN_MARKED_SHARE = 0.02  # share of all tokens; rarer marks are treated as part of the text
-_MIN_ONE_WORD_SHARE = 0.95  # share of entries without a space that makes them words
+_MIN_ONE_WORD_SHARE = 0.95  # from this share of entries without a space, they are words
 
 
 def token_kinds(tokens: Sequence[str] | np.ndarray) -> np.ndarray:
@@ -71,7 +71,7 @@ def are_words(entries: Sequence[object] | np.ndarray) -> bool:
 
 
 def _detect_style(names: list[str]) -> str:
-    """Return how continuations are marked: "hashes", "bytes", "pieces", or "whole" if they are not."""
+    """Return the style of continuation marks: "hashes", "bytes" or "pieces", or "whole" if there are none."""
     marks = {style: sum(name.startswith(mark) for name in names) for mark, style in _WORD_START_MARKS.items()}
     marks["hashes"] = sum(name.startswith("##") and len(name) > 2 for name in names)
     style = max(marks, key=marks.__getitem__)

@@ -115,7 +115,7 @@ def _lid_table(published: Published, results: LayerResults) -> Table:
 
 
 def _format_row_ratio(rows: Sequence[Row]) -> str:
-    """Return how many times as many rows the paper has, as text."""
+    """Return, as text, the ratio of the paper's number of rows to ours."""
     column = "n, millions"
     times = [row.published[column].value / row.ours[column].mean for row in rows if column in row.published]
     return f" (the paper has {min(times):.1f} to {max(times):.1f} times as many)" if times else ""

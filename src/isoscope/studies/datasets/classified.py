@@ -87,7 +87,7 @@ def read_classified(name: str, data: DataSource) -> ClassifiedTexts:
 
 
 def read_word_classes(name: str, data: DataSource) -> ClassifiedTexts:
-    """Return words with all their classes, ordered by how often they are tagged in WordNet's texts.
+    """Return words with all their classes, sorted by their frequency in WordNet's tagged texts.
 
     `supersense` contains nouns with the 26 noun supersenses, and `pos` contains all words with four parts of speech.
     Only words made of letters are used, because word vector files often lack other words.
