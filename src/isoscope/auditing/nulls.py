@@ -82,7 +82,7 @@ def partition_log_ratio(norms: np.ndarray, n: int, d: int) -> float:
 
 
 def _log_mean_exp(logs: np.ndarray) -> float:
-    """Return the log of the mean of exp."""
+    """Return the logarithm of the mean of the exponentials."""
     return float(np.logaddexp.reduce(logs)) - math.log(len(logs))
 
 
@@ -167,7 +167,7 @@ class UnimodalDirections:
         self.deviations = np.sqrt(variances)
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
-        """Return one draw: as many directions as were given, along the first axes."""
+        """Return one draw with as many directions as were given, along the first axes."""
         rows = rng.standard_normal((self.size, len(self.deviations))) * self.deviations
         first = rows[:, : self.rank] / np.linalg.norm(rows, axis=1, keepdims=True)
         first -= first.mean(axis=0)

@@ -326,6 +326,6 @@ class NeighborTally(Tally):
         return [(search.distances, search.indices) for search in self.searches]
 
     def join(self, gathered: list[tuple[np.ndarray, np.ndarray]]) -> None:
-        """Merge the nearest rows that were found in other rows."""
+        """Merge the nearest rows that were found among later rows."""
         for search, found in zip(self.searches, gathered, strict=True):
             search.join(*found)

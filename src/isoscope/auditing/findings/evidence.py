@@ -22,9 +22,9 @@ BROKEN_LOOK, BROKEN_BAD = 0.01, 0.1
 """For rows that should not exist: `look` from one in a hundred, `bad` from one in ten."""
 
 IF_CONFIRMED = "if `isoscope advise` confirms it on your task"
-"""Ends every suggestion of a repair: the shape alone does not show whether it helps."""
+"""The end of every suggestion of a repair, because the shape alone does not show whether it helps."""
 ABOUT_SHAPE = "This is about the shape, not about your task."
-"""Ends the meaning of a `look` or `bad` verdict on the shape."""
+"""The end of the meaning of a `look` or `bad` verdict on the shape."""
 
 SHARE_SOURCE = "convention for shares: look from one in ten, bad from one in two"
 BROKEN_SOURCE = "convention for broken rows: look from one in a hundred, bad from one in ten"
@@ -36,14 +36,14 @@ _SPREAD_ROWS = 4_000  # rows whose influence on a measurement is computed
 
 
 class Projection(NamedTuple):
-    """The input of the standard error of a function of the spectrum."""
+    """The input for the standard error of a function of the spectrum."""
 
     values: np.ndarray
     """Eigenvalues, largest first."""
     squares: np.ndarray
     """Squared projections on the axes: of single rows, or summed over the rows of each block of groups."""
     summands: float
-    """The number of such terms in the eigenvalues."""
+    """The number of such terms that make up the eigenvalues."""
 
 
 class Evidence:

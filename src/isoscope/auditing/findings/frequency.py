@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 KINDS = ("word", "continuation", "number", "symbol", "special")
-"""The start of a word; its continuation; digits; neither letters nor digits; special tokens such as [CLS]."""
+"""The kinds: start of a word; continuation of a word; digits; other characters; special tokens such as [CLS]."""
 
 _SPECIAL = re.compile(r"\[[A-Z]{2,}\d*\]|\[unused\d+\]|</?[A-Za-z_]+\d*>|<[|｜].+[|｜]>")
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")  # a single byte without a token of its own

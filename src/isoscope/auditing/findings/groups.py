@@ -269,7 +269,7 @@ def types(e: Evidence) -> Iterator[Finding]:
 
 
 def _within_cluster_similarity(e: Evidence) -> tuple[float, float] | None:
-    """Return S_inter and S_intra inside centered clusters, averaged (Cai et al.); None if there is one cluster."""
+    """Return the mean S_inter and S_intra inside centered clusters (Cai et al.); None if there is only one cluster."""
     choice = e.m.clusters
     if choice is None or choice.n_clusters == 1:
         return None
