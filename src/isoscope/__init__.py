@@ -1,6 +1,6 @@
 """isoscope measures the shape of an embedding space: exactly, at any size, on any array library.
 
-The functions and classes of everyday use are here. The rest is in `isoscope.metrics`, `isoscope.losses`,
+The functions and classes for everyday use are available here. The others are in `isoscope.metrics`, `isoscope.losses`,
 `isoscope.stores`, `isoscope.transforms`, `isoscope.training`, `isoscope.finetuning`, `isoscope.studies` and
 `isoscope.errors`.
 

@@ -1,4 +1,4 @@
-"""Packages whose public names are imported on first use, so that `import isoscope` stays fast."""
+"""Lazy packages: public names are imported on first use, so that `import isoscope` stays fast."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def lazy_package(
     homes : dict of str to list of str
         The public names by the module that defines them, relative to the package.
     subpackages : sequence of str
-        Packages and modules that are attributes too, without an explicit import.
+        Packages and modules that are also available as attributes, without an explicit import.
 
     Examples
     --------
@@ -39,7 +39,7 @@ def lazy_package(
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(_import_home(modules[name], name), name)
-        setattr(import_module(package), name, value)  # the next access does not come here
+        setattr(import_module(package), name, value)  # the next access bypasses this function
         return value
 
     def list_attributes() -> list[str]:
@@ -49,7 +49,7 @@ def lazy_package(
 
 
 def _import_home(module: str, name: str) -> ModuleType:
-    """Import the module of a public name; say how to install torch if it is missing."""
+    """Import the module that defines a public name; the error for missing torch says how to install it."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:

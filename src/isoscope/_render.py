@@ -1,6 +1,7 @@
-"""The renderer of each result: the function of `_report` that turns it into text, a page or a figure.
+"""The renderers of results: functions in `_report` that turn them into text, a page or a figure.
 
-Results import nothing from `_report`. Their methods (`__str__`, `_repr_html_`, `to_html`, `plot_*`) call `render`.
+Result classes import nothing from `_report`. Their methods (`__str__`, `_repr_html_`, `to_html`, `plot_*`) call
+`render`.
 """
 
 from __future__ import annotations

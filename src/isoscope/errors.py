@@ -1,4 +1,4 @@
-"""The errors that isoscope raises: all are `InputError`s, and each class names a kind of problem."""
+"""The errors that isoscope raises; all are `InputError`s, and each class stands for one kind of problem."""
 
 from isoscope._core.errors import (
     DatabaseError,

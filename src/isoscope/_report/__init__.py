@@ -1,1 +1,1 @@
-"""Results as pages, terminal tables and figures."""
+"""Renderers of results as pages, terminal tables and figures."""

@@ -1,4 +1,4 @@
-"""The page of an advice, with commands that reproduce and apply it, and the table for a notebook."""
+"""The HTML page for advice, with commands that reproduce and apply it, and the table for a notebook."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _SETTINGS = ("metric", "folds", "sample", "seed", "missing", "new_rows")
 
 
 def render_commands(advice: Advice) -> Markup:
-    """Return the section with commands to reproduce and apply the advice, for Python and (for a file) a shell."""
+    """Return the section with commands to reproduce and apply the advice, in Python and (for a file) in a shell."""
     inputs = () if is_label_free(advice) else _TASK_INPUTS[advice.example]
     python, shell = [_format_python_call(advice, inputs)], _build_shell_command(advice, inputs)
     if not advice.leaves_vectors_unchanged:
@@ -122,7 +122,7 @@ def _non_default_settings(advice: Advice) -> dict[str, object]:
 
 
 def _render_placeholder_note(names: tuple[str, ...]) -> Markup | None:
-    """Return which words of the commands are placeholders: an array has no name."""
+    """Return a note on the placeholders in the commands, because an array has no name."""
     if not names:
         return None
     words = " and ".join(name.upper() for name in names)
@@ -147,7 +147,7 @@ _INDEPENDENCE_NOTES = {
 
 
 def render_advice_page(advice: Advice) -> str:
-    """Return an advice and its evidence as a self-contained HTML document.
+    """Return the advice and its evidence as a self-contained HTML document.
 
     Examples
     --------
@@ -191,7 +191,7 @@ def _render_heading(advice: Advice) -> Markup:
 
 
 def _describe_task(advice: Advice) -> str:
-    """Return the examples and the measure that decided: 1,379 graded pairs, Spearman's correlation."""
+    """Return the examples and the measure that decided, such as "1,379 graded pairs, Spearman's correlation"."""
     if is_label_free(advice):
         return f"no task given, {advice.measures[advice.measure]} on {advice.examples:,} rows"
     return f"{_format_examples(advice)}, {advice.measures[advice.measure]}"
@@ -202,7 +202,7 @@ def _format_examples(advice: Advice) -> str:
 
 
 def _describe_reasons(advice: Advice) -> str:
-    """Return the paragraph without the headline and the caution, which the page shows elsewhere."""
+    """Return the advice paragraph without the headline and the caution, which the page shows elsewhere."""
     return advice.paragraph.removeprefix(advice_headline(advice)).removesuffix(LABEL_FREE_WARNING).strip()
 
 

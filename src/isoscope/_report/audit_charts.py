@@ -1,7 +1,7 @@
 """The charts of an audit: spectrum, cosines, activations and barcode.
 
-Each takes the pictures of one space and those of all spaces next to it, which share one scale. The caption of a chart
-is its description.
+Each function takes the chart data of one space, and that of all spaces shown next to it, which share one scale. The
+caption of a chart also serves as its description.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from isoscope._report.pictures import Pictures
 
 MAX_BARS = 150
-"""Number of bars of the barcode that are drawn."""
+"""The largest number of bars that are drawn."""
 
-_CURVE_POINTS = 160  # along a curve
-_FEW_POINTS = 12  # of a spectrum, up to which each is marked
+_CURVE_POINTS = 160  # points along a curve
+_FEW_POINTS = 12  # a spectrum with at most this many points has a mark at each
 _ACTIVATION_STEPS = 500  # steps of the activation diagram
 _LEAST_SHARE = 1e-9  # a smaller share is a rounding error
-_FEW_BARS = 40  # up to which bars are thick
+_FEW_BARS = 40  # with at most this many, bars are thick
 
 
 def spectrum_chart(p: Pictures, among: Sequence[Pictures]) -> Chart:
-    """Return each direction's share by rank, both on logarithmic scales."""
+    """Return a chart of each direction's share by rank, both on logarithmic scales."""
     series = [s for q in among for s in (q.spectrum_raw, q.spectrum_centered, q.spectrum_null)]
     top = max(float(s.max()) for s in series)
     least = min((float(s[s > top * _LEAST_SHARE].min()) for s in series if (s > top * _LEAST_SHARE).any()), default=top)
@@ -63,12 +63,12 @@ def spectrum_chart(p: Pictures, among: Sequence[Pictures]) -> Chart:
 
 
 def _log_spaced_ranks(length: int) -> np.ndarray:
-    """Return ranks at equal distances on a logarithmic scale, with the first and the last."""
+    """Return ranks at equal distances on a logarithmic scale, including the first and the last."""
     return np.unique(np.rint(np.geomspace(1, length, _CURVE_POINTS)).astype(int)) if length else np.zeros(0, int)
 
 
 def cosine_chart(p: Pictures, among: Sequence[Pictures]) -> Chart:
-    """Return the cosines of random pairs and of nearest neighbors, and those of random directions."""
+    """Return a chart of the cosines of random pairs, of nearest neighbors and of random directions."""
     edges = p.cosine_edges
     top = 1.12 * max(_chart_height(q) for q in among)
     mean, d = p.mean_cosine, len(p.activation_mean)
@@ -106,7 +106,7 @@ def cosine_chart(p: Pictures, among: Sequence[Pictures]) -> Chart:
 
 
 def _chart_height(p: Pictures) -> float:
-    """Return the height to draw; a spike, from copies or few dimensions, does not flatten the rest."""
+    """Return the height of the chart; a spike, from copies or few dimensions, does not flatten the rest."""
     positive = p.cosines[p.cosines > 0]
     usual = float(np.quantile(positive, 0.95)) if len(positive) else 1.0
     return min(max(_peak_densities(p)), 3 * usual)
@@ -118,12 +118,12 @@ def _peak_densities(p: Pictures) -> list[float]:
 
 
 def _merge_bins(density: np.ndarray) -> np.ndarray:
-    """Return a density in bins of twice the width: there are far fewer neighbors than pairs."""
+    """Return a density in bins of twice the width, because there are far fewer neighbors than pairs."""
     return np.asarray(density.reshape(-1, 2).mean(axis=1))
 
 
 def activation_chart(p: Pictures, among: Sequence[Pictures]) -> Chart:
-    """Return each coordinate's mean with a band of one standard deviation; the largest coordinates are numbered."""
+    """Return a chart of each coordinate's mean with a band of one standard deviation; the largest are numbered."""
     d = len(p.activation_mean)
     lowest = min(float((q.activation_mean - q.activation_spread).min()) for q in among)
     highest = max(float((q.activation_mean + q.activation_spread).max()) for q in among)
@@ -158,7 +158,7 @@ def activation_chart(p: Pictures, among: Sequence[Pictures]) -> Chart:
 
 
 def _label_coordinates(p: Pictures, across: Scale) -> list[Label]:
-    """Return numbers at the tips of the largest coordinates, without those that would overlap a larger one."""
+    """Return number labels for the largest coordinates, without labels that would overlap a larger coordinate's."""
     taken: list[tuple[float, bool]] = []
     labels = []
     for index in p.rogue_dimensions:
@@ -172,7 +172,7 @@ def _label_coordinates(p: Pictures, across: Scale) -> list[Label]:
 
 
 def barcode_chart(p: Pictures, among: Sequence[Pictures]) -> Chart:
-    """Return the distances at which the pieces of a sample join, longest first."""
+    """Return a chart of the distances at which the components of a sample merge, longest first."""
     drawn = min(len(p.bars), MAX_BARS)
     longest = max((float(q.bars[0]) for q in among if len(q.bars)), default=1.0) or 1.0
     kept = min(p.n_significant_bars, drawn)
@@ -201,7 +201,7 @@ def barcode_chart(p: Pictures, among: Sequence[Pictures]) -> Chart:
 
 
 def _bars(lengths: np.ndarray, top: int, style: str, name: str) -> Line:
-    """Return horizontal bars from `top` down, as a line with gaps."""
+    """Return horizontal bars, starting at `top` and going down, as a line with gaps."""
     x, y = np.full((len(lengths), 3), np.nan), np.full((len(lengths), 3), np.nan)
     x[:, 0], x[:, 1] = 0.0, lengths
     y[:, 0] = y[:, 1] = top - np.arange(len(lengths)) - 0.25

@@ -1,4 +1,4 @@
-"""The page of one audit or of several side by side, and the table for a notebook."""
+"""The HTML page for one audit or for several side by side, and the table for a notebook."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def render_heading(
 
 
 def _find_regressions(audits: Sequence[Audit], held_out: HeldOutComparison | None) -> list[set[str]]:
-    """Return for each space the findings that the repair made worse although they are still ok."""
+    """Return, for each space, the findings that the repair made worse although they are still ok."""
     if held_out is None:
         return [set() for _ in audits]
     changes = compare_findings(*audits)
@@ -94,7 +94,7 @@ def _format_subtitle(audits: Sequence[Audit], held_out: HeldOutComparison | None
 
 
 def _render_repair_effect(before: Audit, after: Audit, held_out: HeldOutComparison) -> Markup:
-    """Return how a repair was evaluated, and which findings it made significantly worse or better."""
+    """Return a summary of a repair's evaluation, and the findings it made significantly worse or better."""
     changes = compare_findings(before, after)
     rows = (
         tag("li", tag("strong", CHANGE_LABELS[trend]), ": ", _format_change(change), class_=f"before {trend}")
@@ -144,7 +144,7 @@ def _render_verdict(audit: Audit, lost: Collection[str] = ()) -> Markup:
 
 
 def _render_drift(audit: Audit, baseline: Audit) -> Markup:
-    """Return what has changed since the baseline: the counts, and the findings whose verdict changed."""
+    """Return the changes since the baseline: the counts, and the findings whose verdict changed."""
     changes = compare_findings(baseline, audit)
     counts = {name: sum(change.direction == name for change in changes) for name in CHANGE_LABELS}
     words = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
@@ -195,7 +195,7 @@ def _describe_agreement(share: float) -> str:
 
 
 MAX_AUDITS = 26
-"""Number of spaces on one page: each has a letter."""
+"""The largest number of spaces on one page; each has a letter."""
 
 
 def render_page(
@@ -212,11 +212,11 @@ def render_page(
     audits : sequence of Audit
         One audit, or up to 26 to compare.
     baseline : Audit, optional
-        An earlier audit of the same space: each finding shows its earlier value.
+        An earlier audit of the same space; each finding then also shows its earlier value.
     agreement : float, optional
         The share of nearest neighbors that two spaces have in common.
     held_out : HeldOutComparison, optional
-        The repair between two audits of the same rows: the page names it and shows what it made better or worse.
+        The repair that was applied between two audits of the same rows; the page shows what it made better or worse.
 
     Examples
     --------
@@ -316,7 +316,7 @@ def _render_pictures(audits: Sequence[Audit]) -> Markup | None:
 
 
 def _render_panel(audits: Sequence[Audit], audit: Audit, content: Markup, caption: str) -> Markup:
-    """Return one space's part of a figure, with its name if there are several spaces."""
+    """Return the panel of one space in a figure, with its name if there are several spaces."""
     whose = tag("h4", tag("bdi", audit.source)) if len(audits) > 1 else None
     return tag("figure", whose, content, tag("figcaption", caption))
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 _MARGIN = 0.14
-_MIN_LABEL_WIDTH = 0.13  # share of the width that the name of a region needs
+_MIN_LABEL_WIDTH = 0.13  # share of the width that a region's name needs
 
 
 def draw_meter(finding: Finding) -> Markup | None:
@@ -86,7 +86,7 @@ def _choose_scale(finding: Finding, ends: list[float]) -> Scale:
 
 
 def _regions(finding: Finding, scale: Scale) -> list[tuple[float, float, str]]:
-    """Return (left, right, verdict) from left to right, as shares of the width."""
+    """Return (left, right, verdict) of each region, from left to right, as shares of the width."""
     edges = {0.0, 1.0}
     for end in (*finding.judged.ok, *finding.judged.bearable):
         if math.isfinite(end):
@@ -122,7 +122,7 @@ def badge(verdict: str, *, brief: bool = False) -> Markup:
 
 
 def describe_verdicts(findings: Sequence[Finding]) -> str:
-    """Return how many findings have each verdict: "2 bad, 3 worth a look, 10 ok"."""
+    """Return the number of findings with each verdict, such as "2 bad, 3 worth a look, 10 ok"."""
     counts = {verdict: sum(f.verdict == verdict for f in findings) for verdict in reversed(VERDICTS)}
     return (
         ", ".join(f"{count} {VERDICT_LABELS[verdict]}" for verdict, count in counts.items() if count) or "no findings"
@@ -130,7 +130,7 @@ def describe_verdicts(findings: Sequence[Finding]) -> str:
 
 
 def render_cards(audit: Audit, since: Mapping[str, Change]) -> Markup:
-    """Return all findings of one space: cards for those that need attention, folded rows for those that are ok."""
+    """Return all findings of one space: cards for those that need attention, collapsed rows for those that are ok."""
     attention = [finding for finding in audit.findings if finding.verdict != "ok"]
     fine = [finding for finding in audit.findings if finding.verdict == "ok"]
     return join_markup(
@@ -213,7 +213,7 @@ def _render_caveats(finding: Finding, audit: Audit) -> Markup | None:
 
 
 def _render_baseline(finding: Finding, since: Mapping[str, Change]) -> Markup | None:
-    """Return the value in the baseline, and whether it is better now."""
+    """Return the value in the baseline, and whether the new value is better."""
     change = since.get(finding.name)
     if change is None:
         return None
@@ -259,7 +259,7 @@ def _format_detail(value: Any) -> str:
 
 
 def render_comparison_table(audits: Sequence[Audit], since: Mapping[str, Change] | None = None) -> Markup:
-    """Return a table with a column for each space, and one for the changes `since` the first."""
+    """Return a table with a column for each space, and one for the changes `since` the first space."""
     names = list(dict.fromkeys(finding.name for audit in audits for finding in audit.findings))
     worst = {name: max(VERDICTS.index(a[name].verdict) for a in audits if name in a) for name in names}
     if since is not None:

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 MAX_GROUPS = 20
-"""Number of groups with their own color and shape; the rest are "others"."""
+"""The largest number of groups with their own color and shape; the rest are "others"."""
 HUES = 7
-"""Number of group colors in colors.css; after each round of them the shape changes."""
+"""Number of group colors in colors.css; each time they are used up, the shape changes."""
 SHADES = 6
 """Number of colors of a continuous scale in colors.css."""
 
@@ -44,7 +44,7 @@ class CategoricalColoring:
 
     @property
     def slots(self) -> np.ndarray:
-        """The slot of each name; the most frequent name has the first."""
+        """The slot of each name; the most frequent name has the first slot."""
         if self.shared_slots is not None:
             return self.shared_slots
         counts = np.bincount(self.codes[self.codes >= 0], minlength=len(self.names))
@@ -59,7 +59,7 @@ class CategoricalColoring:
         return np.asarray(np.append(self.slots, -1)[self.codes])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the coloring as the script reads it."""
+        """Return the coloring in the form that the script reads."""
         return {
             "key": self.key,
             "title": self.title,
@@ -100,7 +100,7 @@ class ContinuousColoring:
         return np.asarray(np.clip((places * SHADES).astype(int), 0, SHADES - 1))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the coloring as the script reads it."""
+        """Return the coloring in the form that the script reads."""
         low, high = self.ends
         values = [float(f"{value:.5g}") for value in self.values.tolist()]
         return {"key": self.key, "title": self.title, "values": values, "low": low, "high": high, "log": self.log}
@@ -119,7 +119,7 @@ def find_colorings(p: Pictures) -> list[CategoricalColoring | ContinuousColoring
     if p.frequency is not None:
         colorings.append(ContinuousColoring("frequency", "Frequency", p.frequency, log=True))
     colorings.append(ContinuousColoring("lengths", "Length", p.lengths))
-    colorings.append(ContinuousColoring("rows", "Row number", p.rows))  # rows are often ordered by frequency or date
+    colorings.append(ContinuousColoring("rows", "Row number", p.rows))  # rows are often sorted by frequency or date
     return colorings
 
 
@@ -134,7 +134,8 @@ def _cluster_coloring(codes: np.ndarray) -> CategoricalColoring:
 def find_shared_colorings(clouds: Sequence[Pictures]) -> list[list[CategoricalColoring | ContinuousColoring]]:
     """Return the ways to color several clouds; a label, kind or frequency has the same color in all of them.
 
-    Clusters and lengths are those of each cloud: clusters numbered by size, lengths from the shortest to the longest.
+    Clusters and lengths are separate for each cloud: clusters are numbered by size, lengths run from the shortest to
+    the longest.
     """
     names = sorted({name for p in clouds for name in (p.label_names if p.labels is not None else ())})
     ways = [{way.key: way for way in find_colorings(p)} for p in clouds]
@@ -181,7 +182,7 @@ def render_legends(
 
 
 def _merge_colorings(ways: Sequence[CategoricalColoring | ContinuousColoring]) -> CategoricalColoring | None:
-    """Return the colorings of several clouds by the same names as one."""
+    """Return one coloring that combines the colorings of several clouds by the same names."""
     groups = [way for way in ways if isinstance(way, CategoricalColoring)]
     if not groups:
         return None
@@ -193,7 +194,7 @@ def _merge_colorings(ways: Sequence[CategoricalColoring | ContinuousColoring]) -
 
 
 def points_by_class(way: CategoricalColoring | ContinuousColoring) -> list[tuple[str, np.ndarray]]:
-    """Return the points of each color, those on top last."""
+    """Return the points of each color; those drawn on top come last."""
     if isinstance(way, ContinuousColoring):
         return [(f"shade-{i}", np.flatnonzero(way.shades == i)) for i in range(SHADES)]
     slots = way.point_slots
@@ -221,7 +222,7 @@ def render_color_legend(way: CategoricalColoring | ContinuousColoring) -> Markup
 
 
 def render_ramp(before: str, after: str) -> Markup:
-    """Return the shades of a continuous scale between the words for its ends."""
+    """Return the shades of a continuous scale, between the labels of its ends."""
     steps = (tag("rect", x=str(20 * i), width="20", height="10", class_=f"shade-{i}") for i in range(SHADES))
     shades = tag("svg", *steps, viewBox=f"0 0 {20 * SHADES} 10", class_="ramp", aria_hidden="true")
     return tag("p", f"{before} ", shades, f" {after}", class_="legend still")
@@ -265,7 +266,7 @@ def render_interactive_cloud(
     """Return an interactive point cloud with its controls; `choices` are the keys and titles of its colorings.
 
     `words` describe it for readers who cannot see it. `still` and its `legend` are for print and for browsers without
-    scripts. The points are in the JSON element of this identity, unless a script sets them `later`.
+    scripts. The points are in the JSON element with this id, unless a script sets them `later`.
     """
     controls = tag(
         "div",
@@ -331,7 +332,7 @@ def render_interactive_cloud(
 
 
 def format_caption(p: Pictures, total: int) -> str:
-    """Return how many points are drawn, and the variance of their directions."""
+    """Return the number of drawn points, and the variance along their directions."""
     drawn = len(p.points)
     count = f"All {total:,} vectors are drawn" if drawn >= total else f"{drawn:,} of {total:,} vectors are drawn"
     directions = min(3, len(p.activation_mean))
@@ -345,7 +346,7 @@ def format_caption(p: Pictures, total: int) -> str:
 
 
 def render_button_group(name: str, kind: str, options: Sequence[tuple[str, str]]) -> Markup:
-    """Return a group of buttons, (value, words) each, of which the first is pressed."""
+    """Return a group of buttons, one for each (value, words); the first is pressed."""
     buttons = (
         tag("button", words, type="button", aria_pressed="false" if i else "true", **{f"data_{kind}": value})
         for i, (value, words) in enumerate(options)
@@ -374,7 +375,7 @@ def _draw_static_cloud(p: Pictures, way: CategoricalColoring | ContinuousColorin
 def draw_points(
     across: np.ndarray, down: np.ndarray, way: CategoricalColoring | ContinuousColoring | None
 ) -> list[Markup]:
-    """Draw points in the colors of a coloring, or all alike without one."""
+    """Draw points in the colors of a coloring, or in a single color without one."""
     paths = []
     for class_, members in points_by_class(way) if way is not None else [("other disc", np.arange(len(across)))]:
         d = "".join(

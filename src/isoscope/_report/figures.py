@@ -1,4 +1,4 @@
-"""Figures with matplotlib: the charts of the pages, and point clouds."""
+"""Matplotlib figures: the charts of the pages, and point clouds."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def draw_activations(pictures: Pictures, ax: Axes | None = None) -> Axes:
 
 
 def draw_barcode(pictures: Pictures, ax: Axes | None = None) -> Axes:
-    """Draw the distances at which the pieces of a sample join, longest first, with those that stand out in color."""
+    """Draw the distances at which the components of a sample merge, longest first; outstanding ones are colored."""
     return audit_charts.barcode_chart(pictures, [pictures]).to_matplotlib(_ensure_axes(ax))
 
 
@@ -96,7 +96,7 @@ def draw_points(pictures: Pictures, ax: Axes | None = None, color: str = "labels
 
 
 def _scatter_groups(ax: Axes, along: list[np.ndarray], codes: np.ndarray, names: list[str] | None) -> None:
-    """Draw the points of each group in its own color and marker, the most frequent first, and the rest in gray."""
+    """Draw each group with its own color and marker, the most frequent first, and the remaining points in gray."""
     present, counts = np.unique(codes[codes >= 0], return_counts=True)
     largest = present[np.argsort(-counts, kind="stable")][:_MAX_GROUPS]
     rest = ~np.isin(codes, largest)
@@ -111,9 +111,9 @@ def _scatter_groups(ax: Axes, along: list[np.ndarray], codes: np.ndarray, names:
 
 
 def draw_series(grouped: GroupedAudit, finding: str, ax: Axes | None = None) -> Axes:
-    """Draw one finding along the groups with its interval and verdicts, and the value of random data.
+    """Draw one finding along the groups with its interval and verdicts, and the value for random data.
 
-    Groups with an order are joined by a line.
+    Ordered groups are connected by a line.
     """
     series = grouped.series(finding)
     if not np.isfinite(series.estimates).any():
@@ -162,8 +162,8 @@ def _ensure_axes(ax: Axes | None) -> Axes:
 def draw_profile(runs: History | Sequence[History] | Mapping[str, History | Sequence[History]]) -> Figure:
     """Draw anisotropy_1 to anisotropy_3 by training step, raw above and centered below.
 
-    One run has a line for each layer, colored by depth. Several runs show their last layer: a faint line for each run,
-    a thick one for the mean of an arm.
+    A single run has a line for each layer, colored by depth. For several runs, only the last layer is shown: a faint
+    line for each run, and a thick one for the mean of each arm.
     """
     try:
         from matplotlib import figure as figures
@@ -193,7 +193,7 @@ def draw_profile(runs: History | Sequence[History] | Mapping[str, History | Sequ
 def save_profile(
     runs: History | Sequence[History] | Mapping[str, History | Sequence[History]], path: str | os.PathLike[str]
 ) -> None:
-    """Save the figure of `draw_profile` as PNG, SVG or PDF, by the ending of the file name."""
+    """Save the figure of `draw_profile` as PNG, SVG or PDF, depending on the file extension."""
     form = Path(path).suffix.lower().removeprefix(".")
     if form not in _FORMATS:
         raise ParameterError(f"path is {os.fspath(path)!r}: need a file name that ends in .png, .svg or .pdf")

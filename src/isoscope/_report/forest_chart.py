@@ -1,4 +1,4 @@
-"""Charts of an advice: the gains with their intervals, and the score by isotropy."""
+"""Charts for advice: the gains with their intervals, and the scores by isotropy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GAIN_LABELS = {
     "loss": "significant loss",
 }
 
-_LEAST_SPAN = 0.02  # of a scale if all gains are equal
+_LEAST_SPAN = 0.02  # length of the scale if all gains are equal
 _MIN_CANDIDATES_TO_TRIM = 8  # with fewer, the scale includes outliers
 _MAX_STRETCH = 3  # outliers may make the scale this many times longer
 
@@ -51,7 +51,7 @@ def mark_kind(advice: Advice, i: int, measure: str) -> str:
 
 
 def render_mark_legend(advice: Advice, *, interval: bool = True) -> Markup:
-    """Return a legend of the marks, with or without that of the interval."""
+    """Return a legend of the marks, with or without an entry for the interval."""
     names = {"as-is": "as it is"} | GAIN_LABELS | {"noise chosen": "chosen"}
     entries = (
         tag("li", tag("svg", draw_mark(mark, "50%", "50%"), class_="sign", aria_hidden="true"), name)
@@ -63,7 +63,7 @@ def render_mark_legend(advice: Advice, *, interval: bool = True) -> Markup:
 
 
 def choose_lower_limit(values: Sequence[float], highest: float) -> float:
-    """Return the start of a scale: the least value, unless a few outliers would squeeze all others together.
+    """Return the start of a scale: the smallest value, unless a few outliers would squeeze all others together.
 
     >>> choose_lower_limit([-20, -2, -2, -1, -1, 0, 0, 1], 1)
     -2
@@ -79,7 +79,7 @@ def choose_lower_limit(values: Sequence[float], highest: float) -> float:
 
 
 def _gain_scale(advice: Advice, measure: str) -> Scale:
-    """Return a scale over all intervals, without losses that are far off."""
+    """Return a scale that covers all intervals, except those of very large losses."""
     scores = [trial[measure] for trial in advice.trials if math.isfinite(trial[measure].low + trial[measure].high)]
     high = max([0.0, *(score.high for score in scores)])
     low = min(0.0, choose_lower_limit([score.low for score in scores] or [0.0], high))
@@ -115,7 +115,7 @@ def render_trial_name(trial: Trial, chosen: bool) -> Markup:
 
 
 def format_score(value: float) -> str:
-    """Return a score with as many digits as its gain.
+    """Return a score with the same number of decimals as its gain.
 
     >>> format_score(0.5), format_score(-0.1234)
     ('0.500', '−0.123')
@@ -146,7 +146,7 @@ def _draw_axis(scale: Scale) -> Markup:
 
 
 def _describe_verdicts(advice: Advice, measure: str) -> str:
-    """Return how many candidates have which verdict, in words."""
+    """Return the number of candidates with each verdict, in words."""
     verdicts = [trial[measure].verdict for trial in advice.trials[1:]]
     if not verdicts:
         return "No repair was tried."
@@ -163,12 +163,12 @@ def _describe_verdicts(advice: Advice, measure: str) -> str:
     return f"Of {len(verdicts)} repairs, {join_words([f'{n} {one if n == 1 else many}' for n, one, many in present])}."
 
 
-_MIN_CORRELATION = 0.5  # rank correlation from which the caption names a tendency
-_MIN_CANDIDATES = 5  # fewer candidates show no tendency
+_MIN_CORRELATION = 0.5  # rank correlation above which the caption mentions a trend
+_MIN_CANDIDATES = 5  # fewer candidates show no trend
 
 
 def build_isotropy_scatter(advice: Advice) -> Chart | None:
-    """Return a chart of each candidate's IsoScore and its score by the deciding measure; None for fewer than two."""
+    """Return a chart of candidates by IsoScore and by the deciding measure; None for fewer than two."""
     measure = advice.measure
     measured = [
         i

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from isoscope.auditing.audit import Audit
     from isoscope.auditing.grouped import GroupedAudit
 
-_MAX_PAGE_POINTS = 30_000  # on the page
-_MAX_CLOUD_POINTS, _MIN_CLOUD_POINTS = 1_500, 400  # in one cloud
+_MAX_PAGE_POINTS = 30_000  # points on the page
+_MAX_CLOUD_POINTS, _MIN_CLOUD_POINTS = 1_500, 400  # points in one cloud
 _MAX_TEXT_LENGTH = 80  # characters of a point's text
 _WIDTH, _HEIGHT = 400, 300
-_FRAME_QUANTILES = (0.02, 0.98)  # the frame shows the points between them
+_FRAME_QUANTILES = (0.02, 0.98)  # the frame shows the points between these quantiles
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,13 @@ class _Tile:
     store: int
     name: str
     full_name: str
-    """The name with that of its store, if there are several."""
+    """The name, with the name of its store if there are several."""
     audit: Audit
     pictures: Pictures
 
 
 def render_gallery(audits: Sequence[GroupedAudit]) -> Markup | None:
-    """Return the pictures of all groups with their shared controls and legends, and the dialog; None without any."""
+    """Return the pictures of all groups with shared controls and legends, and the dialog; None if there are none."""
     tiles = list(_make_tiles(audits))
     if not tiles:
         return None
@@ -154,7 +154,7 @@ def _draw_tile(tile: _Tile, ways: Sequence[CategoricalColoring | ContinuousColor
 
 
 def _fit_frame(p: Pictures) -> tuple[float, float, float]:
-    """Return the center of most of the points, and their scale; a few far points do not shrink the rest."""
+    """Return the center and the scale of most points; a few distant points do not shrink the rest."""
     if not len(p.points):
         return 0.0, 0.0, 1.0
     low, high = np.quantile(p.points[:, :2], _FRAME_QUANTILES, axis=0)

@@ -1,4 +1,4 @@
-"""The page of an audit by groups, and its table for a notebook."""
+"""The HTML page for a grouped audit, and its table for a notebook."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ _MAX_TICKS = 4  # names of ranges below a chart
 
 
 def render_grouped_page(audits: Sequence[GroupedAudit]) -> str:
-    """Return audits by groups as a self-contained HTML document: a summary, a chart for each finding, point clouds.
+    """Return grouped audits as a self-contained HTML document: a summary, a chart for each finding, point clouds.
 
     Parameters
     ----------
     audits : sequence of GroupedAudit
-        One audit, or several (of models, for example) to compare; each has its own lines.
+        One audit, or several to compare (of different models, for example); each has its own lines.
 
     Examples
     --------
@@ -124,7 +124,7 @@ def _render_heading(audits: Sequence[GroupedAudit]) -> Markup:
 
 
 def _render_summary(audit: GroupedAudit, letter: str) -> Markup:
-    """Return how the groups of one store differ, and which findings need attention."""
+    """Return a summary of how the groups of one store differ, and of the findings that need attention."""
     sentences = describe_groups(audit, 2 if letter else 3)
     return tag(
         "div",
@@ -146,7 +146,7 @@ def _format_size(audit: GroupedAudit) -> str:
 
 
 def _render_tally(audit: GroupedAudit) -> Markup:
-    """Return the findings that are not ok, and in how many groups."""
+    """Return the findings that are not ok, with the number of groups for each."""
     entries = []
     for verdict in reversed(VERDICTS[1:]):
         where: dict[str, list[str]] = {}
@@ -302,13 +302,13 @@ def _make_curve(panel: Panel, trace: Trace, audit: GroupedAudit, i: int, audits:
 
 
 def _describe_curve(panel: Panel, trace: Trace, audit: GroupedAudit, audits: Sequence[GroupedAudit]) -> str:
-    """Return how a curve runs, for readers who cannot see it."""
+    """Return a description of a curve for readers who cannot see it."""
     words = f"{audit.source}: {trace.name}" if len(audits) > 1 else trace.name
     return describe_series(capitalize(words), audit.series(trace.finding), audit, panel.form)
 
 
 def _format_caption(panel: Panel, curves: Sequence[GroupCurve], audits: Sequence[GroupedAudit]) -> str:
-    """Return what the chart shows, with the value of random data if that is too far away to be drawn."""
+    """Return the caption of a chart, with the value for random data if it is too far away to be drawn."""
     words = panel.caption or _describe_range(panel.judged_traces[0], audits)
     if any("within_clusters" in trace.path for trace in panel.traces):
         words += " Dashed lines: the mean of each cluster is subtracted."

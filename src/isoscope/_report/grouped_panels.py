@@ -1,4 +1,4 @@
-"""The charts of an audit by groups: which findings share a chart, and what its caption says."""
+"""The charts of a grouped audit: which findings share a chart, and the captions."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Trace:
     name: str
     path: DetailPath = ()
     null: bool = True
-    """Whether to draw the value of random data."""
+    """Whether to draw the value for random data."""
     alone: tuple[str, str] = ("", "")
     """The title and the caption of a chart with this measurement alone."""
 
     def numbers(self, audit: GroupedAudit) -> np.ndarray:
-        """Return the value of each group, NaN where it was not measured."""
+        """Return the value of each group; NaN if it was not measured."""
         return audit.detail(self.finding, *self.path) if self.path else audit.series(self.finding).estimates
 
 
@@ -188,7 +188,7 @@ _PANELS = (
 
 
 def choose_panels(audits: Sequence[GroupedAudit]) -> tuple[list[Panel], list[str]]:
-    """Return the charts that have numbers, and the titles of findings that are 0 wherever they were measured.
+    """Return the charts that have numbers, and the titles of findings that are 0 in every measured group.
 
     With several audits, a chart shows one finding with a line for each audit.
     """
@@ -213,7 +213,7 @@ def choose_panels(audits: Sequence[GroupedAudit]) -> tuple[list[Panel], list[str
 
 
 def _first_findings(audits: Sequence[GroupedAudit]) -> dict[str, Finding]:
-    """Return each finding of the first group that has it, by name."""
+    """Return each finding by name, from the first group that has it."""
     first: dict[str, Finding] = {}
     for audit in audits:
         for group in audit.groups.values():
@@ -232,7 +232,7 @@ def _split_panel(panel: Panel) -> Iterator[Panel]:
 
 
 def _drop_unmeasured(panel: Panel, audits: Sequence[GroupedAudit]) -> Panel | None:
-    """Return the panel with the measurements that exist; None if it has no finding."""
+    """Return the panel with the available measurements; None if no finding is left."""
     known = tuple(t for t in panel.traces if any(np.isfinite(t.numbers(audit)).any() for audit in audits))
     measured = replace(panel, traces=known)
     if not measured.judged_traces:

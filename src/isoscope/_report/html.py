@@ -1,4 +1,4 @@
-"""HTML tags, documents, sections and tables."""
+"""Functions that build HTML tags, documents, sections and tables."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def escape(value: object) -> Markup:
 
 
 def join_markup(*parts: object) -> Markup:
-    """Return the parts one after the other, without those that are None."""
+    """Return the concatenated parts, skipping those that are None."""
     return Markup("".join(escape(part) for part in parts if part is not None))
 
 
 def tag(name: str, /, *children: object, **attributes: object) -> Markup:
-    """Return an element. `class_` becomes ``class``, `aria_label` ``aria-label``; None omits an attribute.
+    """Return an element; `class_` becomes ``class``, `aria_label` becomes ``aria-label``, and None omits an attribute.
 
     >>> tag("a", "5 > 4", class_="sum", href=None)
     '<a class="sum">5 &gt; 4</a>'
@@ -59,7 +59,7 @@ def render_code(text: str) -> Markup:
 
 
 def json_script(identity: str, data: Any) -> Markup:
-    """Return JSON for the page's script to read; no text in it can end the element.
+    """Return a script element with JSON data for the page's script; no text in it can close the element.
 
     >>> json_script("a", "</script>")
     '<script type="application/json" id="a">"\\\\u003c/script\\\\u003e"</script>'
@@ -74,14 +74,14 @@ def csp_hash(text: str) -> str:
 
 
 def read_resources(*names: str) -> str:
-    """Return the text of files of `isoscope._report`, joined."""
+    """Return the concatenated text of files in `isoscope._report`."""
     return "".join(files("isoscope._report").joinpath(name).read_text("utf-8") for name in names)
 
 
 def document(title: str, version: str, *content: Markup, styles: Sequence[str], scripts: Sequence[str] = ()) -> str:
-    """Return a complete HTML document whose security policy allows nothing but its own styles and scripts.
+    """Return a complete HTML document whose security policy allows only its own styles and scripts.
 
-    `styles` and `scripts` are files of `isoscope._report`. Colors and charts are styled in every document.
+    `styles` and `scripts` are files in `isoscope._report`. Every document includes the styles for colors and charts.
 
     Examples
     --------
@@ -90,7 +90,7 @@ def document(title: str, version: str, *content: Markup, styles: Sequence[str], 
     """
     style, script = read_resources("colors.css", "chart.css", *styles), read_resources(*scripts)
     if script:
-        # a class on the root tells the style that scripts run
+        # a class on the root element tells the styles that scripts run
         script = "document.documentElement.classList.add('scripted');\n" + script
     policy = (
         f"default-src 'none'; style-src {csp_hash(style)}; "
@@ -116,7 +116,7 @@ def document(title: str, version: str, *content: Markup, styles: Sequence[str], 
         tag("script", Markup(script)) if script else None,
     )
     page = "<!doctype html>\n" + tag("html", head, "\n", body, lang="en") + "\n"
-    # half of a surrogate pair, which broken text may contain, has no UTF-8
+    # UTF-8 cannot encode half of a surrogate pair, which broken text may contain
     return page.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -158,7 +158,7 @@ _CHIP_COLORS = {
 
 
 def render_chip(verdict: str, *words: object, **attributes: object) -> Markup:
-    """Return words on the color of a verdict, for a notebook."""
+    """Return words on a background in the color of a verdict, for a notebook."""
     return tag("span", *words, style=f"background:{_CHIP_COLORS[verdict]};{_CHIP}", **attributes)
 
 
@@ -174,7 +174,7 @@ def render_notebook_table(
 ) -> str:
     """Return paragraphs, a table and notes for a notebook, with inline styles and without scripts or ids.
 
-    The first cell of each row is its heading. `wrap` breaks long cells into lines.
+    The first cell of each row is its heading. With `wrap`, long cells are broken into lines.
     """
     base = f"{_CELL}text-align:{align};white-space:{'normal' if wrap else 'nowrap'};"
     head = tag("tr", *(tag("th", name, scope="col", style=f"{base}border:0;font-weight:600") for name in names))

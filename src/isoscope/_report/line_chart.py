@@ -1,6 +1,6 @@
-"""Charts of lines: a finding along the groups of an audit, and a measurement by training step.
+"""Line charts: a finding along the groups of an audit, and a measurement by training step.
 
-Groups with an order are points of a line. Groups that are names have a row each, with a dot.
+Ordered groups are points on a line. Groups without an order have one row each, with a dot.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from isoscope.training.history import Runs
 
 MARGIN = 0.06
-"""Share of the height that stays free above and below the lines."""
+"""Share of the height that stays empty above and below the lines."""
 
-_MAX_REFERENCE_DISTANCE = 2.5  # times the range of the values: a reference further away would flatten them
-_LETTER_SPACING = 0.075  # of the height
+_MAX_REFERENCE_DISTANCE = 2.5  # relative to the range of the values; a farther reference would flatten them
+_LETTER_SPACING = 0.075  # share of the height
 
 
 # groups
@@ -57,7 +57,7 @@ class GroupCurve:
     verdicts: Sequence[str]
     """Empty strings for a measurement without verdicts."""
     null: np.ndarray
-    """Values of random data of the same size."""
+    """The values for random data of the same size."""
     letter: str = ""
     """The letter of the store, if there are several."""
 
@@ -101,9 +101,9 @@ class GroupAxis:
 def render_group_chart(
     title: str, description: str, curves: Sequence[GroupCurve], axis: GroupAxis, form: str, *, powers: bool
 ) -> Markup:
-    """Return a legend and a chart of curves: lines, or a row for each group without an order.
+    """Return a legend and a chart of curves: lines, or one row per group if the groups have no order.
 
-    `form` is how a finding writes its numbers; with `powers` the numbers are powers of ten.
+    `form` is the number format of the finding; with `powers`, the numbers are powers of ten.
     """
     format_value = _tick_formatter(form, powers)
     dots = bool(axis.row_names) or all(len(curve.positions) == 1 for curve in curves)
@@ -123,7 +123,7 @@ def build_group_chart(
     *,
     joined: bool = True,
 ) -> Chart:
-    """Return the chart of curves along groups, each with its band and its reference, as lines or (not joined) dots."""
+    """Return the chart of curves along groups with bands and references, as lines or as unconnected dots."""
     up = _vertical_scale(curves)
     ordered = _judged_last(curves)
     references = [_reference_line(curve, axis.scale, up) for curve in ordered]
@@ -144,13 +144,13 @@ def build_group_chart(
 
 
 def find_offscale_nulls(curves: Sequence[GroupCurve]) -> list[float]:
-    """Return the values of random data that are too far away to be drawn."""
+    """Return the values for random data that are too far away to be drawn."""
     up = _vertical_scale(curves)
     return [float(each) for curve in curves for each in curve.null if math.isfinite(each) and not _is_on(up, each)]
 
 
 def _judged_last(curves: Sequence[GroupCurve]) -> list[GroupCurve]:
-    """Return the curves in the order of drawing: those with verdicts come last, on top."""
+    """Return the curves in drawing order; those with verdicts come last, on top."""
     return sorted(curves, key=lambda curve: curve.is_judged)
 
 
@@ -159,7 +159,7 @@ def _is_on(scale: Scale, value: float) -> bool:
 
 
 def _vertical_scale(curves: Sequence[GroupCurve]) -> Scale:
-    """Return a scale from 0 over all estimates, with as much of intervals and references as leaves them legible."""
+    """Return a scale with 0 and all estimates, and as much of the intervals and references as legibility permits."""
     values, nulls = (
         np.concatenate([each[np.isfinite(each)] for each in arrays])
         for arrays in ([curve.estimates for curve in curves], [curve.null for curve in curves])
@@ -175,7 +175,7 @@ def _vertical_scale(curves: Sequence[GroupCurve]) -> Scale:
 
 
 def _reference_line(curve: GroupCurve, across: Scale, up: Scale) -> Line:
-    """Return the values of random data as a dotted line; that of a single group spans the chart."""
+    """Return the values for random data as a dotted line; for a single group, it spans the chart."""
     values = np.where((curve.null >= up.low) & (curve.null <= up.high), curve.null, np.nan)
     positions = curve.positions
     if np.isfinite(values).sum() == 1:
@@ -193,7 +193,7 @@ def _tick_formatter(form: str, powers: bool) -> Callable[[float], str]:
 
 
 def _render_curve_legend(curves: Sequence[GroupCurve], *, dots: bool) -> Markup:
-    """Return a legend of the curves, if there are several kinds; it has no color where that tells the stores apart."""
+    """Return a legend of the curves if there are several kinds; it has no colors if colors distinguish the stores."""
     styles: dict[str, str] = {}
     for curve in curves:
         style = curve.style
@@ -212,7 +212,7 @@ def _render_curve_legend(curves: Sequence[GroupCurve], *, dots: bool) -> Markup:
 
 
 def _place_letters(curves: Sequence[GroupCurve], up: Scale) -> list[Label]:
-    """Return the letter of each store at the end of its line, moved apart where they would overlap."""
+    """Return the letter of each store at the end of its line; letters that would overlap are moved apart."""
     ends = []
     for curve in curves:
         known = np.flatnonzero(np.isfinite(curve.estimates))
@@ -277,13 +277,13 @@ DEPTH_COLORS = 16
 """Number of colors from the first layer to the last."""
 
 MAX_NAMED_LAYERS = 8
-"""Number of layers up to which the legend names each."""
+"""The largest number of layers that the legend lists individually."""
 
 _ARM_COLORS = 7
 
 
 def layer_lines(runs: Runs, arm: str, measurement: str) -> list[Line]:
-    """Return the mean of an arm for each layer, from the first to the last, which is thick."""
+    """Return a line for each layer with the mean of an arm, from the first layer to the last, which is thick."""
     layers = runs.layers
     return [
         Line(*runs.mean(arm, layer, measurement), style=_depth_style(i, len(layers)), name=format_layer_name(layer))
@@ -292,7 +292,7 @@ def layer_lines(runs: Runs, arm: str, measurement: str) -> list[Line]:
 
 
 def arm_lines(runs: Runs, layer: str, measurement: str) -> list[Line]:
-    """Return one layer in all arms: a faint line for each seed, and a thick one for their mean."""
+    """Return the lines of one layer in all arms: a faint line for each seed, and a thick one for their mean."""
     seeds, means = [], []
     for i, arm in enumerate(runs.arms):
         series = runs.seeds(arm, layer, measurement)
@@ -322,7 +322,7 @@ def build_step_chart(title: str, lines: Sequence[Line], scale_lines: Sequence[Li
 
 
 def _describe_ends(lines: Sequence[Line]) -> str:
-    """Return where the main lines begin and end."""
+    """Return a description of where the main lines begin and end."""
     parts = []
     for line in lines:
         known = line.y[np.isfinite(line.y)]
@@ -334,7 +334,7 @@ def _describe_ends(lines: Sequence[Line]) -> str:
 
 
 def render_layer_legend(layers: Sequence[str]) -> Markup:
-    """Return the colors of the layers: each layer by name, or of many the first and the last."""
+    """Return a legend of the layer colors: every layer, or only the first and the last if there are many."""
     count = len(layers)
     last = (f"line {_depth_style(count - 1, count)}", f"{format_layer_name(layers[-1])}, the last")
     if count <= MAX_NAMED_LAYERS:
@@ -355,14 +355,14 @@ def render_layer_legend(layers: Sequence[str]) -> Markup:
 
 
 def render_arm_legend(runs: Runs) -> Markup | None:
-    """Return the colors of the arms; None if the only arm has no name."""
+    """Return a legend of the arm colors; None if the only arm has no name."""
     if list(runs.arms) == [""]:
         return None
     return render_legend(*((f"line {arm_color(i)} thick", arm) for i, arm in enumerate(runs.arms)))
 
 
 def depth_color(place: int, layers: int) -> str:
-    """Return the color class of a layer by its place in the model."""
+    """Return the color class of a layer, by its position in the model."""
     shade = round(place / max(layers - 1, 1) * (DEPTH_COLORS - 1)) if layers > 1 else DEPTH_COLORS - 1
     return f"depth-{shade}"
 
@@ -372,7 +372,7 @@ def _depth_style(place: int, layers: int) -> str:
 
 
 def arm_color(place: int) -> str:
-    """Return the color class of an arm or a series by its place.
+    """Return the color class of an arm or a series, by its position.
 
     >>> arm_color(0), arm_color(7)
     ('hue-0', 'other')

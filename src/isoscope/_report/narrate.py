@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def interleave_separators(words: Sequence[str], last: str = "and") -> list[str]:
-    """Return the words with the separators of a list between them.
+    """Return the words with list separators between them.
 
     >>> interleave_separators(["one", "two", "three"])
     ['one', ', ', 'two', ' and ', 'three']
@@ -143,7 +143,7 @@ def advice_headline(advice: Advice) -> str:
 
 
 def is_label_free(advice: Advice) -> bool:
-    """Return whether the advice was given without a task."""
+    """Return whether the advice is based on no task."""
     return advice.measure == "stability"
 
 
@@ -298,7 +298,7 @@ def _format_examples(advice: Advice) -> str:
     return f"{advice.examples:,} {PLURALS[advice.example]}"
 
 
-# audits by groups
+# grouped audits
 
 HEADLINE_PHRASES = {
     "mean_cosine": "Mean cosine",
@@ -312,8 +312,8 @@ HEADLINE_PHRASES = {
 }
 """The findings that the top of a page may describe, most important first."""
 
-_MAX_NAME_LENGTH = 60  # characters
-_MAX_LISTED = 3  # more names than this are counted instead of listed
+_MAX_NAME_LENGTH = 60  # in characters
+_MAX_LISTED = 3  # if there are more names, they are counted instead of listed
 
 
 def describe_groups(audit: GroupedAudit, count: int) -> list[str]:
@@ -377,13 +377,13 @@ def has_numeric_groups(audit: GroupedAudit) -> bool:
 
 def _matches_value(name: str, value: int | float | str) -> bool:
     try:
-        return math.isclose(float(name.replace("−", "-")), float(value), rel_tol=1e-3)  # names have four digits
+        return math.isclose(float(name.replace("−", "-")), float(value), rel_tol=1e-3)  # names keep four digits
     except ValueError:
         return False
 
 
 def group_noun(by: str) -> str:
-    """Return the noun for one group: the name of the column, in the singular where that is known.
+    """Return the noun for one group: the name of the column, in the singular if that is known.
 
     >>> group_noun("layer"), group_noun("labels"), group_noun("groups"), group_noun("class")
     ('layer', 'label', 'group', 'class')
@@ -392,7 +392,7 @@ def group_noun(by: str) -> str:
 
 
 def plural_group_noun(audit: GroupedAudit) -> str:
-    """Return the noun for several groups: layers, or ranges of frequency."""
+    """Return the noun for several groups, such as "layers" or "ranges of frequency"."""
     noun = group_noun(audit.by)
     if audit.ordered and not has_numeric_groups(audit):
         return f"ranges of {noun}"
@@ -442,7 +442,7 @@ def _describe_trend(
 def _describe_extremes(
     values: Sequence[float], texts: Sequence[str], names: Sequence[str], audit: GroupedAudit, *, ends: bool = False
 ) -> str:
-    """Return the highest and the lowest groups, with `ends` also the first and the last, in the order of the groups."""
+    """Return the highest and lowest groups, and with `ends` also the first and the last, in group order."""
     parts: dict[int, str] = {}
     extremes = {"highest": texts[int(np.argmax(values))], "lowest": texts[int(np.argmin(values))]}
     for word, text in extremes.items():
@@ -469,7 +469,7 @@ MEASUREMENT_LABELS = {
     "two_nn": "TwoNN dimension",
     "silhouette": "silhouette of the classes",
 }
-"""The measurements and their names on the page, in its order."""
+"""The measurements and their names, in the order of the page."""
 
 _MIN_RELATIVE_CHANGE = 0.03  # relative to the larger value: a smaller change counts as none
 _MIN_CHANGE = 0.005  # a smaller change counts as none for values of any size

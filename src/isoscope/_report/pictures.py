@@ -1,4 +1,4 @@
-"""The data of the charts of an audit, as arrays for the page and for matplotlib."""
+"""The chart data of an audit, as arrays for the page and for matplotlib."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from isoscope.stores.sampling import Sample
 
 MAX_POINTS = 3_000
-"""Number of points that are drawn; the caption states how many there are."""
+"""The largest number of points that are drawn; the caption states the total."""
 
 _MAX_TEXT_LENGTH = 160  # characters of a point's text
 _BINS = 200
@@ -25,7 +25,7 @@ _BINS = 200
 
 @dataclass(frozen=True)
 class Pictures:
-    """Arrays to draw. Shares add up to 1; codes count from 0."""
+    """The arrays to draw. Shares add up to 1; codes start at 0."""
 
     spectrum_raw: np.ndarray
     """Each direction's share of Σ‖x‖², largest first."""
@@ -39,11 +39,11 @@ class Pictures:
     cosine_null: np.ndarray
     """The same for random directions."""
     nearest_cosines: np.ndarray | None
-    """Density of the cosine with the nearest neighbor; None if neighbors are not by cosine."""
+    """Density of the cosine with the nearest neighbor; None if neighbors are not found by cosine."""
     mean_cosine: float
     """Mean cosine of all pairs of all rows, as in the finding."""
     mean_nearest_cosine: float | None
-    """Mean cosine of a row with its nearest neighbor; None if neighbors are not by cosine."""
+    """Mean cosine of a row with its nearest neighbor; None if neighbors are not found by cosine."""
     activation_mean: np.ndarray
     """Mean of each coordinate."""
     activation_spread: np.ndarray
@@ -62,9 +62,9 @@ class Pictures:
     """(m,) codes into `label_names`."""
     label_names: list[str]
     clusters: np.ndarray | None
-    """(m,) codes, −1 for a point that was not clustered; None if there is a single cluster."""
+    """(m,) codes; −1 for a point that was not clustered. None if there is a single cluster."""
     frequency: np.ndarray | None
-    """(m,) frequency of each point: from its column, or else how often its type occurs in the store."""
+    """(m,) frequency of each point: from its column, or else the number of occurrences of its type."""
     kinds: np.ndarray | None
     """(m,) codes into `KINDS`; None if the rows are not tokens or words, or all of one kind."""
     bars: np.ndarray
@@ -75,7 +75,7 @@ class Pictures:
 
 
 def build_pictures(m: Measurements, findings: list[Finding]) -> Pictures:
-    """Return the data of the charts from the measurements of an audit."""
+    """Return the chart data from the measurements of an audit."""
     centered, raw = m.centered.values, m.raw.values
     at = m.sample.first(MAX_POINTS)
     sample = m.sample.at(at)
@@ -130,7 +130,7 @@ def subsample_points(p: Pictures, count: int) -> Pictures:
 
 
 def _nearest_cosines(m: Measurements) -> np.ndarray | None:
-    """Return the cosine of each query row with its nearest neighbor; None if neighbors are not by cosine."""
+    """Return the cosine of each query row with its nearest neighbor; None if neighbors are not found by cosine."""
     if m.around is None or m.settings.metric != "cosine":
         return None
     return np.asarray(1 - m.around.distances[:, 0] ** 2 / 2)

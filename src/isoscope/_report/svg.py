@@ -1,4 +1,4 @@
-"""Charts: scales with round ticks, lines with bands, and two renderers of them, SVG and matplotlib.
+"""Charts: scales with round ticks, lines with bands, and renderers for SVG and matplotlib.
 
 An SVG chart has no view box and is as wide as its column: positions are percentages, so text keeps its size on a phone.
 Lines lie in an inner SVG of 1000 × 1000 units that is stretched over the frame; their strokes are not stretched.
@@ -28,14 +28,14 @@ VIEWBOX_SIZE = 1000
 
 @dataclass(frozen=True)
 class Scale:
-    """Map values to positions between 0 and 1."""
+    """A scale that maps values to positions between 0 and 1."""
 
     low: float
     high: float
     log: bool = False
 
     def __call__(self, value: float) -> float:
-        """Return the position of a value: 0 at `low`, 1 at `high`, beyond them outside."""
+        """Return the position of a value: 0 at `low`, 1 at `high`; other values may lie outside this range."""
         low, high = self.low, self.high
         if self.log:
             value, low, high = (math.log(max(each, 1e-300)) for each in (value, low, high))
@@ -88,7 +88,7 @@ class Scale:
 
 
 def fit_scale(values: Iterable[float], *, log: bool = False, margin: float = 0.0, zero: bool = False) -> Scale:
-    """Return a scale over all finite values, with a margin at both ends; `zero` includes 0, without a margin there.
+    """Return a scale over all finite values with margins at both ends; `zero` includes 0, without a margin there.
 
     >>> fit_scale([1, 2]), fit_scale([1, 2], zero=True, margin=0.5)
     (Scale(low=1, high=2, log=False), Scale(low=0.0, high=3.0, log=False))
@@ -159,8 +159,7 @@ def draw_mark(
 ) -> Markup:
     """Draw the mark of a verdict ("ok", "look", "bad", "gain", "noise", "loss", "as-is") or a plain point ("dot").
 
-    Add "chosen" for a ring around the mark, "hollow" for a mark without filling. A mark that is `offscale` points to
-    the left.
+    Add "chosen" for a ring around the mark, or "hollow" for an unfilled mark. An `offscale` mark points to the left.
     """
     kind, _, modifier = mark.partition(" ")
     if kind == "dot":
@@ -185,13 +184,13 @@ def _title(text: str) -> Markup | None:
 
 @dataclass(frozen=True)
 class Line:
-    """A line, a set of dots or a histogram; `low` and `high` give it a band, or each dot a whisker.
+    """A line, a set of dots or a histogram; `low` and `high` add a band to it, or a whisker to each dot.
 
     A missing value (NaN) interrupts the line.
     """
 
     x: np.ndarray
-    """Positions; of a histogram ("steps", "area") its edges, one more than `y`."""
+    """Positions; for a histogram ("steps", "area"), its edges, one more than `y`."""
     y: np.ndarray
     low: np.ndarray | None = None
     high: np.ndarray | None = None
@@ -201,12 +200,12 @@ class Line:
     """The name in the legend; a line without a name is not listed there."""
     form: Literal["line", "dots", "steps", "area"] = "line"
     marks: Sequence[str] = ()
-    """The mark of each point (see `draw_mark`), "" for none; by default dots and isolated points have one."""
+    """The mark of each point (see `draw_mark`), or "" for none; by default, dots and isolated points have one."""
     titles: Sequence[str] = ()
-    """The text that appears when the pointer is over a mark."""
+    """The tooltip of each mark."""
 
     def segments(self) -> list[slice]:
-        """Return the stretches without a missing value."""
+        """Return the segments without a missing value."""
         x = self.x if len(self.x) == len(self.y) else self.x[1:]
         return finite_segments(x + self.y)
 
@@ -228,7 +227,7 @@ class Line:
 
 
 def finite_segments(values: np.ndarray) -> list[slice]:
-    """Return the stretches of finite values.
+    """Return the segments of finite values.
 
     >>> finite_segments(np.array([1, 2, np.nan, 3]))
     [slice(0, 2, None), slice(3, 4, None)]
@@ -254,7 +253,7 @@ class Chart:
 
     title: str
     description: str
-    """What the chart shows, for readers who cannot see it."""
+    """A description of the chart for readers who cannot see it."""
     x: Scale
     y: Scale
     lines: Sequence[Line] = ()
@@ -264,14 +263,14 @@ class Chart:
     x_ticks: Sequence[tuple[float, str]] | None = None
     """Positions and texts of the ticks; by default round numbers."""
     integer_x: bool = False
-    """Whether the default ticks are whole numbers."""
+    """Whether the default ticks are integers."""
     format_y: Callable[[float], str] | None = field(default=format_tick)
-    """Text of the ticks at the side; None for no ticks."""
+    """The text of the ticks at the side; None for no ticks."""
     size: str = ""
     """The CSS class of the frame: "small", "bars" or none."""
 
     def to_svg(self) -> Markup:
-        """Return the chart as HTML, with its names above and below."""
+        """Return the chart as HTML, with axis names above and below."""
         frame = tag(
             "svg",
             self.draw_contents(),
@@ -353,7 +352,7 @@ class Chart:
             yield tag("path", _title(line.name), d=path, class_=line.swatch)
 
     def _path(self, x: np.ndarray, y: np.ndarray) -> str:
-        """Return the path through points; those far above or below are moved to just outside the frame."""
+        """Return the path through the points; those far above or below are moved to just outside the frame."""
         points = []
         for a, b in zip(x.tolist(), y.tolist(), strict=True):
             down = min(max(1 - self.y(b), -1.0), 2.0)
@@ -458,7 +457,7 @@ def _plot_line(ax: Axes, line: Line) -> None:
 
 
 def escape_label(name: str) -> str:
-    """Return a name as matplotlib shows it literally: it hides names that begin with _ and sets $ as a formula."""
+    """Return a name escaped for matplotlib, which hides names that begin with _ and renders $ as a formula."""
     return (" " if name.startswith("_") else "") + name.replace("$", r"\$")
 
 

@@ -1,4 +1,4 @@
-"""Audits, audits by groups and advice as text for the terminal."""
+"""Text for the terminal: audits, grouped audits and advice."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def render_text(audit: Audit) -> str:
 
 
 def to_plain_text(content: RenderableType, width: int = _WIDTH) -> str:
-    """Return what rich prints, as plain text without trailing spaces."""
+    """Return the output of rich as plain text, without trailing spaces."""
     out = io.StringIO()
     Console(file=out, width=width, color_system=None, highlight=False).print(content)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
@@ -57,7 +57,7 @@ def render_audit(audit: Audit, baseline: Audit | None = None) -> Group:
 
 
 def describe_verdicts(audit: Audit) -> str:
-    """Return how many findings have each verdict, in words."""
+    """Return the number of findings with each verdict, in words."""
     words = {"bad": "bad", "look": "worth a look", "ok": "ok"}
     verdicts = [finding.verdict for finding in audit.findings]
     return ", ".join(f"{verdicts.count(v)} {words[v]}" for v in reversed(VERDICTS) if v in verdicts)
@@ -146,9 +146,10 @@ def render_moments(sketch: Sketch, name: str) -> Group:
 def render_side_by_side(
     audits: Sequence[Audit], agreements: Sequence[float | None], held_out: HeldOutComparison | None = None
 ) -> Group:
-    """Return several audits in one table, and the share of neighbors that each has in common with the first.
+    """Return several audits in one table, and the share of neighbors that each shares with the first.
 
-    Two audits before and after a repair get one more column: whether the repair made the finding better or worse.
+    Two audits, before and after a repair, get an additional column: whether the repair made the finding better or
+    worse.
     """
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("")
@@ -208,12 +209,12 @@ _GROUPED_WIDTH = 140
 
 
 def render_grouped_text(grouped: GroupedAudit) -> str:
-    """Return the table of an audit by groups as plain text."""
+    """Return the table of a grouped audit as plain text."""
     return to_plain_text(render_grouped_audit(grouped), _GROUPED_WIDTH)
 
 
 def render_grouped_audit(grouped: GroupedAudit) -> Group:
-    """Return the table of an audit by groups for rich's console."""
+    """Return the table of a grouped audit for rich's console."""
     headlines = find_headlines([grouped])
     table = Table(box=None, padding=(0, 1, 0, 0))
     table.add_column(Text(grouped.by), overflow="fold")
@@ -226,7 +227,7 @@ def render_grouped_audit(grouped: GroupedAudit) -> Group:
 
 
 def render_grouped_side_by_side(many: Sequence[GroupedAudit]) -> Group:
-    """Return several audits by groups: a table for each finding, with a row per group and a column per audit."""
+    """Return several grouped audits: a table for each finding, with a row per group and a column per audit."""
     names = list(dict.fromkeys(name for grouped in many for name in grouped.groups))
     parts: list[RenderableType] = [
         line for grouped in many for line in (_render_grouped_headline(grouped), *_render_notes(grouped))
@@ -264,7 +265,7 @@ def _render_grouped_headline(grouped: GroupedAudit) -> Text:
 
 
 def describe_grouped_notes(grouped: GroupedAudit) -> list[str]:
-    """Return what to know about the groups: those not measured, rows in no group, and sampling."""
+    """Return notes on the groups: groups that were not measured, rows in no group, and sampling."""
     notes = [f"not measured: {grouped.by} {name}, {why}" for name, why in grouped.skipped.items()]
     if grouped.left_out:
         notes.append(f"{grouped.left_out:,} rows belong to none of these groups")
@@ -327,7 +328,7 @@ def _render_table(advice: Advice) -> Table:
     for name in others:
         table.add_column(_stack_words(advice.measures[name]), justify="right", no_wrap=True)
     shapes = [name for name in SHAPE_NAMES if name in advice.trials[0].shape]
-    if "silhouette" in shapes:  # three measures leave room for two shapes
+    if "silhouette" in shapes:  # three measures leave room for only two columns of the shape
         shapes.remove("mean_cosine")
     for name in shapes:
         table.add_column(_stack_words(SHAPE_NAMES[name]), justify="right", style="dim", no_wrap=True)

@@ -1,4 +1,4 @@
-"""The shape of a model's layers while it trained, as one HTML page that needs nothing else."""
+"""The self-contained HTML page on the shape of a model's layers during training."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _format_size(runs: Runs) -> str:
 
 
 def _render_collapse_warning(runs: Runs) -> Markup | None:
-    """Return which layers collapsed; None if there are none."""
+    """Return a warning about layers that collapsed; None if there are none."""
     groups: dict[tuple[str, int], list[Collapse]] = {}
     for arm, histories in runs.arms.items():
         for i, history in enumerate(histories, 1):
@@ -195,7 +195,7 @@ def _render_chart_grid(measurements: Sequence[str], lines: Callable[[str], list[
 
 
 def _describe_constant_layers(runs: Runs) -> str:
-    """Return which layers have no centered line, because their states are all equal."""
+    """Return a note on layers that have no centered line because their states are all equal."""
     arm = next(iter(runs.arms))
     constant = [
         layer for layer in runs.layers if not np.isfinite(runs.mean(arm, layer, "anisotropy_1_centred").values).any()
@@ -208,7 +208,7 @@ def _describe_constant_layers(runs: Runs) -> str:
 
 
 def _render_layers(runs: Runs) -> Markup:
-    """Return the charts of all layers, the arms next to each other on one scale."""
+    """Return the charts of all layers; the arms are side by side, on one scale."""
     parts: list[Markup | None] = []
     for measurement in _SIDE_BY_SIDE:
         arms = {arm: layer_lines(runs, arm, measurement) for arm in runs.arms}

@@ -1,1 +1,1 @@
-"""Trying repairs on the owner's own task: what is tried, on what, and what may be said of it."""
+"""The advisor: tasks, candidate repairs, trials and statistical inference."""

@@ -1,4 +1,4 @@
-"""The advisor: try repairs on the user's task, prescribe one or none, and keep the evidence."""
+"""The function `advise` and its result: the prescribed repair, or none, with the evidence."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 SCHEMA = "isoscope.advice/2"
-"""The JSON schema; its number rises when a reader of the old schema would misread the new one."""
+"""The JSON schema; its version increases if readers of the old schema would misread the new one."""
 
 
 def advise(
@@ -58,10 +58,10 @@ def advise(
     new_rows: bool = False,
     progress: bool | Progress = False,
 ) -> Advice:
-    """Return which repair improves your task significantly, if any, and by how much on examples not used to select it.
+    """Find the repair that improves your task significantly, if any, and estimate its gain on held-out examples.
 
     Each candidate, including leaving the vectors alone, is fitted to the whole source, as in production, and scored on
-    the task; fitting uses no judgments. Give one of `pairs`, `queries` with `qrels`, or `labels`; without a task
+    the task; fitting uses no judgments. Pass one of `pairs`, `queries` with `qrels`, or `labels`; without a task
     the evidence is weak.
 
     Parameters
@@ -69,35 +69,38 @@ def advise(
     source : path, array, DataFrame, Dataset or store
         The corpus; anything that `open_store` opens.
     pairs : path, or (first, second, scores)
-        Graded similarity of rows, identified by id, text or row number. Scored by Spearman's correlation.
+        Pairs of rows with graded similarity; rows are identified by id, text or row number. Scored by Spearman's
+        correlation.
     queries : like `source`
         Queries that search the source.
     qrels : path, or {query: {document: relevance}}
-        Which documents answer which query, in TREC's or BEIR's format. Scored by nDCG@10 and recall@100.
+        The relevant documents of each query, in TREC or BEIR format. Scored by nDCG@10 and recall@100.
     labels : column name, or one entry for each row
-        Classes. Scored by a linear probe, the 10 nearest neighbors and the V-measure of k-means.
+        The class of each row. Scored by a linear probe, the 10 nearest neighbors and the V-measure of k-means.
     measure : str, optional
         The measure that decides alone: "probe", "knn", "v_measure"; "ndcg@10", "recall@100". By default a repair must
         gain significantly by one measure and lose significantly by none.
     candidates : iterable of repairs, optional
-        What to try besides leaving the vectors alone (default: all repairs with a few settings, and chains).
+        The repairs to try in addition to leaving the vectors alone (default: all repairs with a few settings, and
+        chains).
     vectors, ids, text : str, or values, optional
         Columns of the source; see `open_store`.
     metric : {"cosine", "euclidean"}
         How vectors are compared.
     folds : int
-        Parts of the examples; the gain is estimated on each part after selecting a repair on the others.
+        The number of folds; the gain is estimated on each fold after selecting a repair on the others.
     sample : int
-        Rows to keep in memory; rows that the task names are kept in addition.
+        The number of rows to keep in memory; rows that the task refers to are kept in addition.
     seed : int, sequence of int, SeedSequence, Generator or None
         Random seed for the sample, folds and k-means.
     missing : {"raise", "drop"}
         Raise an error for judgments of unknown rows, or drop them and report how many.
     new_rows : bool
-        Score repairs on rows they were not fitted to: choose this if the repair will be applied to rows that arrive
-        later. By default it is applied to the source it was fitted to.
+        Whether to score repairs on rows they were not fitted to. Use this if the repair will be applied to rows that
+        arrive later. By default, repairs are scored on the source they were fitted to.
     progress : bool or function
-        Show a progress bar; or a function called with the stage, the rows read and the share done.
+        Whether to show a progress bar; or a function that receives the stage, the number of rows read and the share
+        done.
 
     Examples
     --------
@@ -156,7 +159,7 @@ class Score:
     gain: float
     low: float
     high: float
-    """The interval of the gain; those of all candidates hold at once."""
+    """The ends of the interval of the gain; the intervals of all candidates hold simultaneously."""
     verdict: GainVerdict
     """"gain" or "loss" if the difference is significant, else "noise"."""
 
@@ -167,7 +170,7 @@ class Trial:
 
     name: str
     numbers: int
-    """How many numbers it learns from the corpus; fewer is simpler."""
+    """The number of parameters it learns from the corpus; fewer means simpler."""
     scores: dict[str, Score]
     shape: dict[str, float]
     """IsoScore, mean cosine and silhouette of its space, on rows it was not fitted to."""
@@ -191,22 +194,22 @@ class Advice:
     n: int
     d: int
     example: str
-    """What one example of the task is: a pair, a query or a row."""
+    """The kind of an example: a pair, a query or a row."""
     examples: int
     measure: str
-    """The one that decided."""
+    """The measure that decided."""
     measures: dict[str, str]
-    """All measures of the task, by name, as they read in a sentence."""
+    """All measures of the task: their names, and the words for them in a sentence."""
     settings: AdviceSettings
     trials: list[Trial]
-    """The simplest first; the first leaves the vectors alone."""
+    """All candidates, simplest first; the first one leaves the vectors alone."""
     chosen: int
     best: int
-    """The candidate with the largest significant gain; 0 if none gains. Its gain is withheld if 0 is chosen."""
+    """The candidate with the largest significant gain; 0 if none gains. It is prescribed only if confirmed."""
     promised_gain: float
-    """The gain on examples not used to select: what following the advice yields. 0 if the vectors are left alone."""
+    """The gain from following the advice, estimated on held-out examples; 0 if the vectors are left alone."""
     selections: dict[str, int]
-    """How often each candidate was selected when a part of the examples was held out."""
+    """How often each candidate was selected when a fold of the examples was held out."""
     notes: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     given: dict[str, str] = field(default_factory=dict)
@@ -219,7 +222,7 @@ class Advice:
     def of(
         cls, store: Store, task: Task, tried: Trials, choice: Choice, promise: Promise, settings: AdviceSettings
     ) -> Advice:
-        """Return the advice that trials, choice and nested selection amount to."""
+        """Return the advice that follows from the trials, the choice and the nested selection."""
         gains = {
             name: choice.gains.get(name) or compare_candidates(tried.scores, settings.confidence, [name])[name]
             for name in task.measures
@@ -270,12 +273,12 @@ class Advice:
 
     @property
     def stability(self) -> float:
-        """The share of selections on parts of the examples that agree with the advice."""
+        """The share of the nested selections that agree with the advice."""
         return self.selections.get(self.choice.name, 0) / max(sum(self.selections.values()), 1)
 
     @property
     def is_stable(self) -> bool:
-        """Whether at least 80% of the selections on parts of the examples agree with the advice."""
+        """Whether at least 80% of the nested selections agree with the advice."""
         return self.stability >= STABLE_SHARE
 
     @property
@@ -307,7 +310,7 @@ class Advice:
     # JSON and HTML
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Save the prescribed repair to a folder; one that does nothing if the advice is to leave the vectors alone."""
+        """Save the prescribed repair to a folder; it does nothing if the advice is to leave the vectors alone."""
         self.repair.save(folder)
 
     def to_dict(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ class Candidate:
     name: str
     repair: Repair
     numbers: int
-    """How many numbers it learns from the corpus; fewer is simpler."""
+    """The number of parameters it learns from the corpus; fewer means simpler."""
 
 
 AS_IS = "as it is"
@@ -49,7 +49,7 @@ def build_candidates(d: int, n: int, seed: int, given: Iterable[Repair] | None =
 
 
 def default_repairs(d: int, n: int, seed: int) -> list[Repair]:
-    """Return every repair with a few settings, except those that n vectors of d dimensions are too few for."""
+    """Return every repair with a few settings, except those that need more than n vectors of d dimensions."""
     few, many = max(2, round(d / 100)), max(3, round(d / 30))
     repairs: list[Repair] = [Center(), Standardize()]
     tops = [k for k in (1, few, many) if k <= min(d // 2, n // 4)]
@@ -93,7 +93,7 @@ def describe_repair(repair: Repair) -> str:
 
 
 def count_learned_numbers(repair: Repair, d: int) -> int:
-    """Return how many numbers a repair learns from vectors of d dimensions: means, scales, directions."""
+    """Return the number of parameters that a repair learns in d dimensions: means, scales, directions."""
     if isinstance(repair, Chain):
         total = 0
         for step in repair.steps:

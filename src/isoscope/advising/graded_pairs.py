@@ -1,4 +1,4 @@
-"""The task of graded pairs: rank pairs of rows as people do."""
+"""The graded-pairs task: rank pairs of rows by similarity as people do."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 
 class GradedPairs(Task):
-    """Spearman's correlation of the pairs' similarities with their grades.
+    """Spearman's correlation between the similarities of pairs and their grades.
 
-    Pairs that share a row, or rows that are equal, depend on one another and form one unit. With `new_rows` repairs are
-    fitted without the rows of the pairs they are scored on.
+    Pairs that share a row, or rows that are equal, depend on one another and form one unit. With `new_rows`, repairs
+    are fitted without the rows of the pairs they are scored on.
     """
 
     measures: ClassVar = {"spearman": "Spearman's correlation"}
@@ -67,7 +67,7 @@ class GradedPairs(Task):
             self.rounds = [self._hold_out(part) for part in self.units.folds(folds, np.random.default_rng(seed))]
 
     def _hold_out(self, pairs: np.ndarray) -> Round:
-        """Return a round that fits on the rows which none of these pairs use, and scores the pairs."""
+        """Return a round that scores these pairs and fits on the rows that none of them uses."""
         held_out = np.union1d(self.first[pairs], self.second[pairs])
         fit_rows = np.setdiff1d(np.arange(len(self.rows)), held_out)
         check_fit_rows(fit_rows, len(self.rows))

@@ -56,13 +56,13 @@ class _RankedValues:
         ordered = values[self.order]
         first = np.concatenate([[True], ordered[1:] != ordered[:-1]])
         self.starts = np.flatnonzero(first)
-        self.tie = np.empty(len(values), np.int64)  # each example's place among the distinct values
+        self.tie = np.empty(len(values), np.int64)  # each example's position among the distinct values
         self.tie[self.order] = np.cumsum(first) - 1
         counts = np.diff(np.append(self.starts, len(values)))
         self.ranks = (np.cumsum(counts) - counts / 2)[self.tie]
 
     def sums_above(self, of: np.ndarray) -> np.ndarray:
-        """For each example, the sum of `of` over examples with a larger value, and half of it over equal ones."""
+        """Return, per example, the sum of `of` over examples with larger values, plus half the sum over equal ones."""
         tied = np.add.reduceat(of[self.order], self.starts)
         return np.asarray((tied.sum() - np.cumsum(tied) + tied / 2)[self.tie])
 
@@ -94,28 +94,28 @@ def _adjusted_v_measure(codes: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def _entropy(codes: np.ndarray) -> np.ndarray:
-    """Pseudo-values of the entropy of some codes: −ln(share of the example's code)."""
+    """Return pseudo-values of the entropy of some codes: −ln(share of the example's code)."""
     _, inverse, counts = np.unique(codes, return_inverse=True, return_counts=True)
     return np.asarray(-np.log(counts / len(codes))[inverse])
 
 
 TOLERANCE = 0.1
-"""A simpler repair is preferred if it gives away at most this share of the best one's gain."""
+"""A simpler repair is preferred if its gain is smaller than the best one's by at most this share."""
 SPLITS = 20
-"""Nested selections: K-fold partitions are repeated until there are at least this many."""
+"""The least number of nested selections; K-fold partitions are repeated until it is reached."""
 STABLE_SHARE = 0.8
-"""Advice that fewer of the nested selections repeat is reported as unstable."""
+"""Advice is reported as unstable if a smaller share of the nested selections agrees with it."""
 
-_ROUNDING = 1e-10  # scores that differ by no more are equal
-_DRAWS = 10_000  # of the largest studentized difference
-_MIN_UNITS = 20  # connected components that are fewer leave too little to estimate a variance from
+_ROUNDING = 1e-10  # scores that differ by at most this much count as equal
+_DRAWS = 10_000  # random draws of the largest studentized difference
+_MIN_UNITS = 20  # fewer connected components are too few to estimate a variance
 
 
 class Units:
-    """Which examples depend on one another because they share a row.
+    """The dependence between examples that share rows.
 
-    Examples that share a row, directly or through others, are one unit. If one unit holds more than a fold of the
-    examples, or there are fewer than 20 units, two examples count as dependent only if they share a row themselves.
+    Examples that share a row, directly or through others, form one unit. If one unit contains more examples than a
+    fold, or there are fewer than 20 units, two examples count as dependent only if they share a row themselves.
     """
 
     def __init__(self, shares: csr_array, folds: int):
@@ -137,7 +137,7 @@ class Units:
         return int(self.of.max()) + 1
 
     def effective_count(self, examples: np.ndarray) -> float:
-        """Return the number of independent units that these examples are worth: fewer if a few hold most of them."""
+        """Return the effective number of independent units; it is lower if a few units contain most of the examples."""
         if self.links is not None:
             return len(examples) ** 2 / float(self.links[examples][:, examples].sum())
         sizes = np.unique(self.of[examples], return_counts=True)[1]
@@ -154,7 +154,7 @@ class Units:
         if self.links is not None:
             linked = (residuals * (self.links[examples][:, examples] @ residuals)).sum(axis=0) / m**2 * (m / (m - 1))
             own = np.diag(found)
-            wider = np.sqrt(np.maximum(linked, own) / np.where(own > 0, own, 1.0))  # never below independent examples
+            wider = np.sqrt(np.maximum(linked, own) / np.where(own > 0, own, 1.0))  # not below independence
             found = found * wider[:, None] * wider
         return found
 
@@ -175,12 +175,12 @@ class Scores:
     """The scores of all candidates on all examples; the first candidate leaves the vectors alone."""
 
     values: dict[str, np.ndarray]
-    """By measure: (examples, candidates)."""
+    """For each measure: (examples, candidates)."""
     repeats: dict[str, np.ndarray]
-    """By measure that repeats a random procedure: (repetitions, candidates)."""
+    """For each measure that repeats a random procedure: (repetitions, candidates)."""
     units: Units
     variance_factors: dict[str, float] = field(default_factory=dict)
-    """By measure: how many times larger its variance may be than that of independent units (1 by default)."""
+    """For each measure: its largest possible variance, relative to that of independent units (1 by default)."""
 
     def __len__(self) -> int:
         return len(self.units.of)
@@ -205,18 +205,18 @@ class Choice:
     """The candidate that a set of examples selects."""
 
     measure: str
-    """The one that decided."""
+    """The measure that decided."""
     chosen: int
     """0 leaves the vectors alone."""
     best: int
     """The candidate with the largest significant gain; 0 if none gains."""
     gains: dict[str, Gains]
-    """By each measure that had a say."""
+    """The gains by each measure that took part in the decision."""
 
 
 @dataclass(frozen=True)
 class Promise:
-    """What following the advice yields on examples that took no part in choosing."""
+    """The gain from following the advice, on examples that were not used to choose it."""
 
     gain: float
     choices: dict[int, int]
@@ -230,8 +230,8 @@ class Promise:
 def decide(scores: Scores, confidence: float, measure: str | None, folds: int, seed: int) -> tuple[Choice, Promise]:
     """Return the choice of all examples and its nested estimate.
 
-    A repair is prescribed only if at least half of the nested selections prescribe one. A gain that most parts of the
-    examples do not confirm is withheld, and `best` names it.
+    A repair is prescribed only if at least half of the nested selections prescribe one. Otherwise the gain is not
+    confirmed, and only `best` names its candidate.
     """
     choice = choose_candidate(scores, confidence, measure)
     promise = estimate_nested_gain(scores, choice, confidence, measure, folds, seed)
@@ -262,7 +262,7 @@ def choose_candidate(
 def compare_candidates(
     scores: Scores, confidence: float, measures: Sequence[str], examples: np.ndarray | None = None
 ) -> dict[str, Gains]:
-    """Return every candidate's gain by each measure; the intervals of all of them hold at once."""
+    """Return every candidate's gain by each measure; all intervals hold simultaneously."""
     chosen = np.arange(len(scores)) if examples is None else examples
     values = [scores.values[measure][chosen] for measure in measures]
     differences = np.hstack([of - of[:, :1] for of in values])
@@ -302,9 +302,9 @@ def _add_repeats(
 
 
 def critical_values(covariance: np.ndarray, freedom: np.ndarray, confidence: float) -> np.ndarray:
-    """Return how many standard errors wide each interval must be for all of them to hold at once.
+    """Return the half-width, in standard errors, with which all intervals hold simultaneously.
 
-    The quantile of the largest of correlated normal variables is turned into that of Student's t with the degrees of
+    The quantile of the maximum of correlated normal variables is converted to that of Student's t, with the degrees of
     freedom of each difference.
     """
     error = np.sqrt(np.diag(covariance))
@@ -320,16 +320,16 @@ def critical_values(covariance: np.ndarray, freedom: np.ndarray, confidence: flo
 
 @lru_cache(maxsize=4)
 def _normal_draws(width: int) -> np.ndarray:
-    """Return the same draws always: intervals depend on the data alone."""
+    """Return normal draws from a fixed seed, so that intervals depend only on the data."""
     return np.random.default_rng(0).standard_normal((_DRAWS, width))
 
 
 def estimate_nested_gain(
     scores: Scores, choice: Choice, confidence: float, measure: str | None, folds: int, seed: int
 ) -> Promise:
-    """Return what the whole selection rule gains on folds it has not seen, averaged over repeated partitions.
+    """Return the gain of the whole selection rule on held-out folds, averaged over repeated partitions.
 
-    The gain is by the measure that decided on all examples. Leaving the vectors alone gains 0.
+    The gain uses the measure that decided on all examples. Leaving the vectors alone gains 0.
     """
     values = scores.values[choice.measure]
     rng = np.random.default_rng(seed)

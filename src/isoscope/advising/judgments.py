@@ -1,4 +1,4 @@
-"""Read relevance judgments (qrels) and graded pairs from files or Python objects."""
+"""Readers of relevance judgments (qrels) and graded pairs, from files or Python objects."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PAIR_COLUMNS = (
 
 @dataclass(frozen=True)
 class NamedPairs:
-    """Graded pairs: the names of both sides (ids or texts), and a score of how similar they are."""
+    """Graded pairs: the names of both rows (ids or texts), and their similarity scores."""
 
     first: list[str]
     second: list[str]
@@ -51,7 +51,7 @@ def read_pairs(source: Any) -> NamedPairs:
     """Read graded pairs from a file (.tsv, .csv, .txt, .jsonl, .parquet), or from three sequences.
 
     A file has three columns (first, second, score) or names them in its first line: ``id1``, ``id2``, ``score``;
-    ``sentence1``, ``sentence2``, ``score``; and the like.
+    ``sentence1``, ``sentence2``, ``score``; or similar names.
     """
     if isinstance(source, str | os.PathLike):
         first, second, scores, where = *_read_pair_columns(Path(source).expanduser()), str(source)
@@ -117,7 +117,7 @@ def read_qrels(source: Any) -> Qrels:
     for i, (query, document, relevance) in enumerate(zip(columns[0], *columns[-2:], strict=True)):
         if is_number(relevance) and np.isfinite(float(relevance)):
             qrels.setdefault((query or "").strip(), {})[(document or "").strip()] = float(relevance)
-        elif table.lines[i] > 1 or is_number(relevance):  # the first line may hold the column names
+        elif table.lines[i] > 1 or is_number(relevance):  # the first line may contain the column names
             raise FileFormatError(f"{table.where(i)}: the relevance is {relevance!r}: need a finite number")
     if not qrels:
         raise MissingValueError(_no_judgments(path))

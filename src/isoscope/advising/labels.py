@@ -1,4 +1,4 @@
-"""Labels: linear probe, nearest neighbors and clusterings; and the stability measure without labels."""
+"""The labels task (linear probe, nearest neighbors, clusterings), and the stability task without labels."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _PENALTIES = 10.0 ** np.arange(-4, 2)  # relative to the mean variance
 
 
 class LinearProbe:
-    """Ridge regression on one-hot labels 0…c−1, with the penalty of the least leave-one-out error.
+    """Ridge regression on one-hot labels 0…c−1, with the penalty that minimizes the leave-one-out error.
 
     That error has a closed form: with X = PVᵀ along the principal directions, the residual of row i when it is left out
-    is its residual divided by 1 − hᵢ. An iterative probe would stop early in a badly scaled space and credit a repair
-    with its convergence.
+    is its residual divided by 1 − hᵢ. An iterative probe would stop early in a badly scaled space, and repairs would
+    get credit for better convergence.
     """
 
     def __init__(self, X: np.ndarray, labels: np.ndarray):
@@ -81,7 +81,8 @@ class Labels(Task):
     """Accuracy of a linear probe and of the 10 nearest neighbors, and the V-measure of k-means, adjusted for chance.
 
     Each row is classified by all other rows (leave-one-out); k-means gets the number of classes and is averaged over
-    several starts. Equal rows count once. With `new_rows` repair, probe and neighbors learn from the other folds.
+    several starts. Equal rows count once. With `new_rows`, the repair, the probe and the neighbors use only the other
+    folds.
     """
 
     measures: ClassVar = {
@@ -145,9 +146,9 @@ class Labels(Task):
         Z /= float(np.abs(Z).max()) or 1.0
         some = Z[np.sort(np.random.default_rng(self.seed).permutation(len(Z))[:_MAX_CLUSTERED])]
         codes = []
-        # one thread: k-means on few rows spends its time waiting for the others
+        # one thread: with more, k-means on few rows mostly waits
         with threadpool_limits(1), warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different rows than classes
+            warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than classes
             for start in range(_CLUSTERINGS):
                 centers = some[kmeans_plus_plus(some, min(k, len(some)), np.random.default_rng((self.seed, start)))]
                 codes.append(KMeans(len(centers), init=centers, n_init=1).fit(some).predict(Z))
@@ -155,12 +156,12 @@ class Labels(Task):
 
 
 def _independent_examples(m: int) -> csr_array:
-    """Return examples that share nothing."""
+    """Return the units of examples that share no rows."""
     return csr_array((np.ones(m), (np.arange(m), np.arange(m))), shape=(m, m))
 
 
 def stratified_folds(labels: np.ndarray, folds: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Return rows in folds that each hold about the same share of every label, in random order."""
+    """Return the rows in folds that contain about the same share of every label, in random order."""
     shuffled = rng.permutation(len(labels))
     by_label = shuffled[np.argsort(labels[shuffled], kind="stable")]
     home = np.empty(len(labels), np.int64)
@@ -179,15 +180,15 @@ def plurality(votes: np.ndarray) -> np.ndarray:
 
 
 _STABILITY_NEIGHBORS, _SPLITS = 10, 8
-_MAX_SCORED, _MAX_FITTED = 4_000, 10_000  # rows
+_MAX_SCORED, _MAX_FITTED = 4_000, 10_000  # numbers of rows
 
 
 class Unlabeled(Task):
     """The share of a row's 10 nearest rows that two random halves of the coordinates have in common.
 
     This is split-half reliability: neighbors that depend on a few coordinates are found by one half only. A repair is
-    fitted to each half on its own, since otherwise it would tie the halves together. It says nothing about what the
-    vectors are used for. With `new_rows` the scored rows are held out of the fit.
+    fitted to each half separately, since otherwise it would make the halves dependent. The score says nothing about
+    what the vectors are used for. With `new_rows`, the scored rows are held out of the fit.
     """
 
     measures: ClassVar = {"stability": "split-half stability"}
@@ -225,7 +226,7 @@ class Unlabeled(Task):
             lists = []
             for half in np.array_split(rng.permutation(scored.shape[1]), 2):
                 Y = prepare(halve_repair(repair).fit(learned[:, half]).transform(scored[:, half]), self.metric)
-                order = rng.permutation(len(Y))  # equally similar rows are found in random order
+                order = rng.permutation(len(Y))  # equally similar rows are ranked in random order
                 near = np.empty((len(Y), _STABILITY_NEIGHBORS), np.int64)
                 near[order] = order[top_k(Y[order], Y[order], _STABILITY_NEIGHBORS, self.metric, exclude_self=True)]
                 lists.append(near)

@@ -1,4 +1,4 @@
-"""Retrieval: exact search, nDCG and recall for queries with judged documents."""
+"""The retrieval task: exact search, nDCG and recall for queries with judged documents."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TILE = 64 * 2**20  # bytes of similarities in memory at a time
 
 
 def prepare(X: np.ndarray, metric: Metric) -> np.ndarray:
-    """Return X ready to be compared: rows of unit length for cosine (zero rows stay zero)."""
+    """Return X prepared for comparison: rows of unit length for cosine (zero rows stay zero)."""
     X = X if X.dtype.itemsize >= 4 else X.astype(np.float32)
     return np.asarray(unit_rows(np, X, X.dtype)) if metric == "cosine" else X
 
@@ -41,7 +41,7 @@ def similarity(A: np.ndarray, B: np.ndarray, metric: Metric) -> np.ndarray:
 def top_k(queries: np.ndarray, corpus: np.ndarray, k: int, metric: Metric, *, exclude_self: bool = False) -> np.ndarray:
     """Return the k rows of the corpus most similar to each query, best first; both come from `prepare`.
 
-    With `exclude_self` the queries are the corpus, and no row is among its own results.
+    With `exclude_self`, the queries are the corpus, and no row is among its own results.
     """
     k = min(k, len(corpus) - exclude_self)
     found = np.empty((len(queries), k), np.int64)
@@ -68,11 +68,11 @@ _NDCG_DEPTH, _RECALL_DEPTH = 10, 100
 
 
 class Retrieval(Task):
-    """nDCG@10 and recall@100, as trec_eval and BEIR define them, of queries searched among all documents.
+    """nDCG@10 and recall@100, as defined by trec_eval and BEIR, for queries that search all documents.
 
-    Repairs learn from the documents alone, never from queries or judgments, so in production and here they are fitted
-    to the whole corpus. With `new_rows` a random part of the documents, the same whatever the judgments say, is held
-    out of each fit.
+    Repairs learn only from the documents, never from queries or judgments. So they are fitted to the whole corpus, as
+    in production. With `new_rows`, a random subset of the documents is held out of each fit; it does not depend on the
+    judgments.
     """
 
     measures: ClassVar = {"ndcg@10": "nDCG@10", "recall@100": "recall@100"}
@@ -95,7 +95,7 @@ class Retrieval(Task):
         self.units = Units(_query_links(queries, relevant, rows), folds)
         self._note_links()
         rng = np.random.default_rng(seed)
-        self.order = rng.permutation(len(rows))  # equally similar documents are found in random order
+        self.order = rng.permutation(len(rows))  # equally similar documents are ranked in random order
         everything = np.arange(len(queries))
         self.rounds = [Round(None, everything)]
         if new_rows:
@@ -122,7 +122,7 @@ class Retrieval(Task):
 
 
 def _query_links(queries: np.ndarray, relevant: list[dict[int, float]], rows: Rows) -> csr_array:
-    """Return which query shares what: its relevant documents (equal ones are one) and queries of the same vector."""
+    """Return what queries share, as a matrix: relevant documents (equal ones count as one) and equal vectors."""
     judged = np.unique([row for of in relevant for row in of]).astype(np.int64)
     identity = row_identity(rows.vectors[judged])
     same_query = row_identity(queries) + len(judged)

@@ -57,19 +57,19 @@ class Round:
     """One fit of every candidate: the rows it learns from, and the examples it is scored on."""
 
     fit_rows: np.ndarray | None
-    """Positions among the rows in memory; None fits on the whole source, as in production."""
+    """Positions among the rows in memory; None means the whole source, as in production."""
     examples: np.ndarray
 
 
 class Task(ABC):
-    """Examples of what the vectors are used for."""
+    """A task: examples of what the vectors are used for."""
 
     measures: ClassVar[dict[str, str]]
-    """The name of each measure, and how it reads in a sentence; the first decides if several could."""
+    """The name of each measure, and the words for it in a sentence; the first decides if several could."""
     example: ClassVar[str]
-    """What one example is: a pair, a query or a row."""
+    """The kind of an example: a pair, a query or a row."""
     variance_factors: ClassVar[dict[str, float]] = {}
-    """By measure: how many times larger its variance may be than that of independent units."""
+    """For each measure: its largest possible variance, relative to that of independent units."""
 
     corpus: Rows
     """The rows in memory, which repairs are fitted to."""
@@ -77,21 +77,21 @@ class Task(ABC):
     """The rows that examples refer to; fewer than the corpus if equal rows count once."""
     metric: Metric
     units: Units
-    """Which examples are independent."""
+    """The dependence between examples."""
     rounds: list[Round]
     """One round on the whole source, or several that hold rows out (`new_rows`)."""
 
     def __init__(self, rows: Rows, metric: Metric):
         self.corpus, self.rows, self.metric = rows, rows, metric
         self.notes: list[str] = []
-        """What a reader should know about how the task was scored."""
+        """Notes for the reader on how the task was scored."""
 
     def __len__(self) -> int:
         return len(self.units.of)
 
     @abstractmethod
     def score(self, repair: Repair, round: Round) -> dict[str, ExampleScores]:
-        """Return the scores of a repair, fitted to the round's rows, on the examples of the round, by measure."""
+        """Return the score by each measure, on the round's examples, of a repair that is fitted to the round's rows."""
 
     def _note_links(self) -> None:
         if self.units.links is not None:
@@ -120,7 +120,7 @@ def check_folds(folds: int, examples: int, example: str) -> None:
 
 
 def check_fit_rows(fit_rows: np.ndarray, total: int) -> None:
-    """Raise an error if holding rows out leaves less than half of them to fit on."""
+    """Raise an error if fewer than half of the rows remain to fit on after holding rows out."""
     if 2 * len(fit_rows) < total:
         raise TooFewRowsError(
             f"holding out the examples of one fold leaves {len(fit_rows):,} of {total:,} rows to fit on: new_rows "
@@ -136,11 +136,11 @@ class Rows:
     numbers: np.ndarray
     """Each row's number in the source."""
     total: int
-    """Rows of the source."""
+    """The number of rows of the source."""
     sketch: Sketch
-    """Of all rows of the source."""
+    """The sketch of all rows of the source."""
     sampled: np.ndarray
-    """Whether each row belongs to the uniform random sample, and is not there only because the task names it."""
+    """Whether each row belongs to the uniform random sample; the others are included because the task uses them."""
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -222,7 +222,7 @@ def _parse_row_number(name: str, n: int) -> int:
 
 
 def check_known(names: Sequence[str], unknown: np.ndarray, what: str, store: Store) -> None:
-    """Raise an error that counts the unknown names and gives the first one."""
+    """Raise an error if names are unknown; it states how many, and the first of them."""
     if not unknown.any():
         return
     missing = list(dict.fromkeys(name for name, gone in zip(names, unknown, strict=True) if gone))

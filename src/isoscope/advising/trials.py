@@ -1,4 +1,4 @@
-"""Fit every candidate and score it on the task."""
+"""Trials: every candidate, fitted and scored on the task."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from isoscope.stores.store import Store
     from isoscope.transforms.repair import Repair
 
-_SHAPE_ROWS = 4_000  # at most, and as many to fit on
+_SHAPE_ROWS = 4_000  # the largest number of rows to measure, and to fit on
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,9 @@ def try_candidates(task: Task, store: Store, candidates: Sequence[Candidate], se
 def fit_to_source(candidate: Candidate, task: Task, store: Store) -> Repair:
     """Return the candidate fitted to the whole source.
 
-    Affine repairs learn from the sums of all rows. Chains of them read a source that is larger than the sample again.
-    Clustered repairs learn from the uniform sample: rows that the judgments name are not overrepresented.
+    Affine repairs learn from the sums of all rows. Chains of affine repairs read the source again if it is larger than
+    the sample. Clustered repairs learn from the uniform sample, so that rows named in the judgments are not
+    overrepresented.
     """
     rows = task.corpus
     repair: Repair = clone(candidate.repair)

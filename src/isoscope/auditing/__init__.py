@@ -1,1 +1,1 @@
-"""Everything an audit measures, in at most two passes over a store, with how sure each number is."""
+"""The measurements of an audit, made in at most two passes over a store, with their uncertainty."""

@@ -1,4 +1,4 @@
-"""Audit vectors: open the source, measure it in at most two passes, and judge what was measured."""
+"""The function `audit`: it opens a source, measures it in at most two passes, and judges the measurements."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Audit", "AuditOptions", "GroupedAudit", "audit"]
 
 
 class AuditOptions(TypedDict, total=False):
-    """The options of `audit`, for the type checker; the function documents them."""
+    """The options of `audit` for type checkers; the function describes them."""
 
     labels: Column | None
     types: Column | None
@@ -66,8 +66,8 @@ def audit(
     """Measure the shape of an embedding space and explain each number.
 
     An audit reads the source at most twice, in bounded memory. Sums over rows are exact for any number of rows.
-    Measurements that need pairs of rows use all rows up to `sample` and a random sample above; each finding states
-    how many rows it rests on.
+    Measurements that need pairs of rows use all rows if there are at most `sample` of them, and a random sample
+    otherwise. Each finding states the number of rows it is based on.
 
     Parameters
     ----------
@@ -75,30 +75,33 @@ def audit(
         The vectors: anything that `open_store` opens.
     by : column name, or one value per row, optional
         Audit each group of rows separately, in the same passes: each layer, label or range of frequencies. A column
-        with more than 24 different numbers is split into 8 ranges with about the same number of rows; of more than 24
-        names, the 24 most frequent are audited. Returns a `GroupedAudit`.
+        with more than 24 distinct numbers is split into 8 ranges with about the same number of rows. If a column
+        contains more than 24 names, only the 24 most frequent are audited. Returns a `GroupedAudit`.
     labels, types, text, frequency : column name, or one value per row, optional
         The class of each row, the token it is an instance of, the text to show for it, and how often it occurs.
     groups : column name, or one value per row, optional
-        Rows that depend on each other: the text of each token, or the document of each passage. The unbiased IsoScore
-        then compares only rows of different groups, and the intervals of the shape leave out complete groups. The
-        column `document`, which `isoscope embed` writes, is used by default. Without groups, rows count as independent.
+        The group of each row, if rows depend on each other: the text of each token, or the document of each passage.
+        The unbiased IsoScore then compares only rows from different groups, and the intervals of the shape treat
+        groups, not rows, as independent. The column `document`, which `isoscope embed` writes, is used by default.
+        Without groups, all rows are treated as independent.
     vectors : str, optional
-        The column that holds the vectors, if there are several.
+        The column that contains the vectors, if there are several candidates.
     queries : like `source`, optional
         Queries that search the source.
     metric : {"cosine", "euclidean"}
         How rows are compared, for neighbors and for labels.
     sample : int
-        Up to this many rows, all pairs are used; at least 100.
+        The largest number of rows for which all pairs are used; larger sources are sampled. At least 100.
     seed : int, sequence of int, SeedSequence, Generator or None
         Random seed for the sample and for k-means.
     nonfinite : {"raise", "drop"}
         Raise an error for rows with NaN or infinity, or drop and count them.
     progress : bool or function
-        Show a progress bar; or a function called with the stage, the rows read and the share done.
+        Whether to show a progress bar; or a function that receives the stage, the number of rows read and the share
+        done.
     engine : {"local", "dask"}, address of a Dask scheduler, or dask.distributed.Client
-        What reads the rows: threads of this process; the current Dask client, or Dask's threads; a cluster.
+        Where the rows are read: in threads of this process, by the current Dask client (or Dask's threads), or on a
+        cluster.
 
     Returns
     -------

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from isoscope.auditing.measure import Measurements
 
 SCHEMA = "isoscope.audit/1"
-"""The JSON schema; its number rises when a reader of the old schema would misread the new one."""
+"""The JSON schema; its version increases if readers of the old schema would misread the new one."""
 
 
 @dataclass(repr=False)
 class Audit:
     """The findings of an audit.
 
-    `audit["mean_cosine"]` is one finding; `audit.findings` has all of them, worst first.
+    `audit["mean_cosine"]` is one finding; `audit.findings` contains all of them, worst first.
     """
 
     source: str
@@ -47,7 +47,7 @@ class Audit:
     skipped: dict[str, str]
     """Measurements that could not be made, with the reason."""
     similarity: Similarity
-    """Percentiles of a cosine in this space."""
+    """The percentiles of cosines in this space."""
     columns: dict[str, str] = field(default_factory=dict)
     version: str = ""
     measured: Measurements | None = None
@@ -57,9 +57,9 @@ class Audit:
 
     @classmethod
     def of(cls, measured: Measurements, unusable: Mapping[str, str] | None = None) -> Audit:
-        """Return the audit that judges some measurements.
+        """Return an audit of these measurements, with a verdict on each.
 
-        `unusable` names columns that had to be ignored, with the reason.
+        `unusable` lists the columns that had to be ignored, with the reasons.
         """
         measured.skipped.update(unusable or {})
         findings, skipped = judge(measured)
@@ -97,7 +97,7 @@ class Audit:
         return any(finding.name == name for finding in self.findings)
 
     def get(self, name: str) -> Finding | None:
-        """Return a finding by its name, or None if the audit does not have it."""
+        """Return a finding by its name, or None if the audit does not include it."""
         return next((finding for finding in self.findings if finding.name == name), None)
 
     def __repr__(self) -> str:
@@ -112,7 +112,7 @@ class Audit:
     # JSON and HTML
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything except the pictures as JSON-compatible values; docs/audit-json.md describes them."""
+        """Return everything except the chart data as JSON-compatible values; see docs/audit-json.md."""
         return {
             "schema": SCHEMA,
             "isoscope": self.version,
@@ -131,12 +131,12 @@ class Audit:
 
     @classmethod
     def from_json(cls, path: str | os.PathLike[str]) -> Audit:
-        """Read an audit that `to_json` wrote; it has no pictures."""
+        """Read an audit that `to_json` wrote; its chart data is not included."""
         return cls.from_dict(read_json(path, SCHEMA, "isoscope audit --json"), path)
 
     @classmethod
     def from_dict(cls, content: dict[str, Any], path: str | os.PathLike[str]) -> Audit:
-        """Return the audit that `to_dict` described; error messages name `path`."""
+        """Return the audit from the result of `to_dict`; error messages mention `path`."""
         try:
             return cls(
                 source=content["source"]["name"],
@@ -154,12 +154,12 @@ class Audit:
             raise FileFormatError(f"{path} is not a complete audit: {type(error).__name__} {error}") from error
 
     def to_html(self, path: str | os.PathLike[str], *, baseline: Audit | None = None) -> None:
-        """Write the report as one self-contained HTML page, atomically; with a baseline it shows what changed."""
+        """Write the report as one self-contained HTML page, atomically; with a baseline, it shows the changes."""
         with atomic_replace(path) as temporary:
             temporary.write_text(render("Audit", "page", [self], baseline=baseline), encoding="utf-8")
 
     def percentile(self, cosine: float) -> float:
-        """Return the percentage of random pairs of rows whose cosine is lower than this one.
+        """Return the percentage of random pairs of rows with a lower cosine than this one.
 
         Examples
         --------
@@ -175,12 +175,12 @@ class Audit:
     # figures
 
     def plot_spectrum(self, ax: Axes | None = None) -> Axes:
-        """Draw each direction's share of the variance, next to that of isotropic data."""
+        """Draw each direction's share of the variance, compared with isotropic data."""
         axes: Axes = render("Audit", "spectrum", self._require_pictures(), ax)
         return axes
 
     def plot_cosines(self, ax: Axes | None = None) -> Axes:
-        """Draw the cosines of random pairs and of nearest neighbors, next to those of isotropic data."""
+        """Draw the cosines of random pairs and of nearest neighbors, compared with isotropic data."""
         axes: Axes = render("Audit", "cosines", self._require_pictures(), ax)
         return axes
 
@@ -197,13 +197,13 @@ class Audit:
     ) -> Axes:
         """Draw the rows along the first two principal directions, or three if `ax` is 3-D.
 
-        `color` is what the colors show; "kinds" are kinds of tokens.
+        `color` selects what the colors show; "kinds" stands for the kinds of tokens.
         """
         axes: Axes = render("Audit", "points", self._require_pictures(), ax, color)
         return axes
 
     def plot_barcode(self, ax: Axes | None = None) -> Axes:
-        """Draw the barcode of connected components (H0); bars that exceed noise come first."""
+        """Draw the barcode of connected components (H0); bars that stand out from noise come first."""
         axes: Axes = render("Audit", "barcode", self._require_pictures(), ax)
         return axes
 
@@ -216,5 +216,5 @@ class Audit:
 
 
 def make_printable(name: str) -> str:
-    """Return a name in which characters that cannot be printed are replaced."""
+    """Return the name with unprintable characters replaced."""
     return "".join(mark if mark.isprintable() else "\ufffd" for mark in name)

@@ -1,4 +1,4 @@
-"""Measure the groups of a store's rows in the same two passes; each group gives the bits of a separate audit."""
+"""Measurements of groups of rows, made in the same two passes; the results equal those of separate audits."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _MIN_SAMPLE = 2_000
 
 @dataclass(frozen=True)
 class GroupMeasurements:
-    """The measurements of each group by name, and why other groups were skipped."""
+    """The measurements of each group by name, and the reasons why other groups were skipped."""
 
     groups: dict[str, Measurements]
     skipped: dict[str, str]
     settings: Settings
-    """The settings of each group: with more groups the samples may be smaller."""
+    """The settings of each group; the samples may be smaller if there are many groups."""
 
 
 def measure_groups(
@@ -44,8 +44,8 @@ def measure_groups(
 ) -> GroupMeasurements:
     """Return the measurements of each group, from at most two passes over the store.
 
-    On one machine each group gives the same bits as a separate store: its rows are numbered from 0 and arrive in the
-    same batches.
+    On one machine, the results of each group are bit-identical to those of a separate store: its rows are numbered from
+    0 and arrive in the same batches.
     """
     store = drop_single_groups(store.without("ids").without("by"), grouping.codes)
     settings = replace(settings, sample=_group_sample_size(settings.sample, len(grouping.names), store.dim))
@@ -98,7 +98,7 @@ class GroupTally(Tally):
     Parameters
     ----------
     tallies : dict
-        The tallies by code of the group; rows of other groups are ignored.
+        The tally of each group, by group code; rows of other groups are ignored.
     names : sequence of str
         The name of each group in error messages.
     grouping : Grouping
@@ -116,7 +116,7 @@ class GroupTally(Tally):
         self._last_share = 0, self._before
 
     def _set_rows(self, codes: np.ndarray, first: int, before: np.ndarray) -> None:
-        """Take the rows from number `first` on, with these codes; `before` counts the earlier rows of each group."""
+        """Set the rows from number `first` on, with these codes; `before` counts the earlier rows of each group."""
         self._codes, self._first, self._before = codes, first, before
         mine = np.isin(np.arange(len(before)), [*self.tallies])
         self._own = np.where(mine, np.bincount(codes[codes >= 0], minlength=len(before)), 0)
@@ -164,7 +164,7 @@ class GroupTally(Tally):
             self._count(code, rows)
 
     def share(self, first: int, rows: int) -> tuple[np.ndarray, int, np.ndarray]:
-        """Return the codes of these rows, their first number, and the counts of each group before them."""
+        """Return the codes of these rows, the number of the first row, and the count of earlier rows in each group."""
         at, before = self._last_share if self._last_share[0] <= first else (0, np.zeros_like(self._before))
         between = self._codes[at:first]  # shares are requested in order, so each row is counted once
         before = before + np.bincount(between[between >= 0], minlength=len(before))
@@ -181,19 +181,19 @@ class GroupTally(Tally):
             tally.expect(int(self.counts[code]))
 
     def fell_short(self) -> bool:
-        """Return whether the tally of any group did not get enough rows."""
+        """Return whether the tally of any group received too few rows."""
         return any(tally.fell_short() for tally in self.tallies.values())
 
     def __getstate__(self) -> dict[str, Any]:
-        no_codes = np.zeros(0, self._codes.dtype)  # each process gets the codes of its own rows by `narrow`
+        no_codes = np.zeros(0, self._codes.dtype)  # each process gets the codes of its own rows from `narrow`
         return {**self.__dict__, "_codes": no_codes}
 
 
 def split_by_group(batches: Iterable[Batch], codes: np.ndarray, counts: np.ndarray, rows: int) -> Iterator[_GroupBatch]:
     """Yield each group's code and its rows, numbered within the group, in batches of `rows`; the last may be shorter.
 
-    `codes` has the group of each row, `counts` the rows of each group; a group with count 0 is ignored. A batch that
-    belongs to one group and has the right size is passed on without a copy.
+    `codes` contains the group of each row and `counts` the number of rows in each group; groups with count 0 are
+    ignored. A batch of the right size that belongs to one group is passed on without a copy.
     """
     waiting: list[list[Batch]] = [[] for _ in counts]
     held, done = np.zeros(len(counts), np.int64), np.zeros(len(counts), np.int64)
@@ -251,7 +251,7 @@ def _run_second_pass(
 ) -> None:
     """Compute each group's partition function, and the neighbors of its sample among all of its rows.
 
-    Groups whose sample has all rows are not read again.
+    Groups whose sample contains all of their rows are not read again.
     """
     stage = "partition and neighbors"
     sampled = {code: run.second_tally() for code, run in runs.items() if not run.complete}

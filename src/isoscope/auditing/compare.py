@@ -1,4 +1,4 @@
-"""Compare audits: one space before and after a change, or several spaces of the same rows."""
+"""Comparison of audits: one space before and after a change, or several spaces for the same rows."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from isoscope.auditing.finding import Finding
 
 Direction = Literal["better", "worse", "moved", "same", "new", "gone"]
-"""How a finding changed from one audit to the next."""
+"""The direction in which a finding changed from one audit to the next."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """One finding in two audits; None if an audit does not have it."""
+    """One finding in two audits; None if an audit does not include it."""
 
     name: str
     title: str
@@ -31,7 +31,7 @@ class Change:
 
     @property
     def direction(self) -> Direction:
-        """How the finding changed; "moved" means the same verdict with disjoint intervals."""
+        """The direction of the change; "moved" means the same verdict with disjoint intervals."""
         if self.before is None:
             return "new"
         if self.after is None:
@@ -43,7 +43,7 @@ class Change:
 
     @property
     def trend(self) -> Direction:
-        """The direction; "moved" becomes better or worse if the range has one good side."""
+        """The direction; "moved" becomes better or worse if only one end of the range is good."""
         if self.direction != "moved" or self.before is None or self.after is None:
             return self.direction
         low, high = self.after.judged.ok
@@ -69,20 +69,20 @@ class Change:
 
 @dataclass(frozen=True)
 class HeldOutComparison:
-    """How a repair was evaluated: fitted on some rows, measured on others."""
+    """The evaluation of a repair that was fitted on some rows and measured on others."""
 
     repair: str
     """The repair and its parameters."""
     fitted: int
-    """Rows that the evaluated repair was fitted on."""
+    """The number of rows that the evaluated repair was fitted on."""
     measured: int
-    """Other rows, which both audits measure."""
+    """The number of other rows, which both audits measure."""
     n_final_fit_rows: int
-    """Rows that the written repair was fitted on."""
+    """The number of rows that the written repair was fitted on."""
 
     @property
     def note(self) -> str:
-        """The evaluation in two sentences."""
+        """The description of the evaluation in two sentences."""
         return (
             f"Both audits measure the same {self.measured:,} rows, before and after {self.repair} fitted on "
             f"{self.fitted:,} other rows. The vectors that were written come from {self.repair} fitted on all "
@@ -91,7 +91,7 @@ class HeldOutComparison:
 
 
 def compare_findings(before: Audit, after: Audit) -> list[Change]:
-    """Return the change of each finding of either audit, in the order of the second."""
+    """Return the change of each finding in either audit, in the order of the second audit."""
     names = list(dict.fromkeys(finding.name for finding in [*after.findings, *before.findings]))
     then = {finding.name: finding for finding in before.findings}
     now = {finding.name: finding for finding in after.findings}
@@ -106,7 +106,7 @@ def align_findings(audits: Sequence[Audit]) -> list[tuple[str, list[Finding | No
 
 
 def neighbor_agreements(audits: Sequence[Audit]) -> list[float | None]:
-    """Return the `neighbor_agreement` of each later audit with the first."""
+    """Return the `neighbor_agreement` between the first audit and each later one."""
     return [neighbor_agreement(audits[0], other) for other in audits[1:]]
 
 

@@ -12,33 +12,33 @@ if TYPE_CHECKING:
     from isoscope._core.types import Verdict
 
 Form = Literal["number", "share", "count", "power"]
-"""How a number is written: plain, as a percentage, as a count, or as a power of ten."""
+"""The format of a number: plain, a percentage, a count, or a power of ten."""
 
 VERDICTS: tuple[Verdict, ...] = ("ok", "look", "bad")
-"""From best to worst."""
+"""The verdicts, from best to worst."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """The range that a number is judged by, and where it comes from."""
+    """The range that decides the verdict on a number, and the source of the range."""
 
     ok: tuple[float, float]
-    """A value inside, ends included, is ok."""
+    """The range of ok values, including its ends."""
     bearable: tuple[float, float]
-    """A value inside, ends excluded, is at worst a `look`; outside it is bad."""
+    """The range of values that are at worst a `look`, excluding its ends; other values are bad."""
     source: str
-    """Where the range comes from: a null model, a published value or a convention."""
+    """The source of the range: a null model, a published value or a convention."""
     null: float | None = None
-    """The value of random data of the same size: isotropic vectors, or shuffled labels."""
+    """The value for random data of the same size: isotropic vectors, or shuffled labels."""
 
     @classmethod
     def lower_is_better(cls, look: float, bad: float, source: str, null: float | None = None) -> Range:
-        """Return a range in which small values are good: `look` from `look` on, `bad` from `bad` on."""
+        """Return a range in which small values are good; values of at least `look` or `bad` get that verdict."""
         return cls((-math.inf, math.nextafter(look, -math.inf)), (-math.inf, bad), source, null)
 
     @classmethod
     def higher_is_better(cls, look: float, bad: float, source: str, null: float | None = None) -> Range:
-        """Return a range in which large values are good: `look` below `look`, `bad` below `bad`."""
+        """Return a range in which large values are good; values below `look` or `bad` get that verdict."""
         return cls((look, math.inf), (math.nextafter(bad, -math.inf), math.inf), source, null)
 
     def verdict(self, value: float) -> Verdict:
@@ -52,7 +52,7 @@ class Range:
 class Finding:
     """One number of an audit, with its verdict, meaning and advice.
 
-    `str(finding)` is its line in the terminal.
+    `str(finding)` is the line that the terminal shows.
     """
 
     name: str
@@ -66,11 +66,11 @@ class Finding:
     meaning: str
     advice: str
     rows: int
-    """How many rows it was measured on."""
+    """The number of rows it was measured on."""
     form: Form = "number"
     sampled: bool = False
     details: dict[str, Any] = field(default_factory=dict)
-    """More numbers by name, JSON-compatible."""
+    """Additional numbers by name, JSON-compatible."""
 
     @property
     def verdict(self) -> Verdict:
@@ -79,7 +79,7 @@ class Finding:
 
     @property
     def borderline(self) -> bool:
-        """Whether the interval reaches into another verdict."""
+        """Whether the interval extends into the range of another verdict."""
         ends = [end for end in (self.low, self.high) if end is not None and math.isfinite(end)]
         return any(self.judged.verdict(end) != self.verdict for end in ends)
 
@@ -136,7 +136,7 @@ class Finding:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Finding:
-        """Return the finding that `to_dict` described."""
+        """Return the finding from the result of `to_dict`."""
 
         def ends(pair: list[float | None]) -> tuple[float, float]:
             return (-math.inf if pair[0] is None else pair[0], math.inf if pair[1] is None else pair[1])
@@ -166,7 +166,7 @@ class Finding:
 
 
 def format_number(value: float | None, form: str = "number") -> str:
-    """Return a number as text: three digits, thousands separated, a share as a percentage."""
+    """Return a number as text, with three digits and thousands separators; shares become percentages."""
     if value is None or math.isnan(value):
         return "–"
     if math.isinf(value):
@@ -180,7 +180,7 @@ def format_number(value: float | None, form: str = "number") -> str:
         digits = 0 if percent in (0, 100) else 2 if abs(percent) < 0.995 else 1
         text = f"{percent:.{digits}f}%"
     else:
-        size = float(f"{abs(value):.3g}")  # rounding may add a digit before the point
+        size = float(f"{abs(value):.3g}")  # rounding may add a digit before the decimal point
         digits = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 1 else 3
         text = f"{value:,.{digits}f}"
     return text.replace("-", "−") if any(digit in text for digit in "123456789") else text.replace("-", "")

@@ -1,4 +1,4 @@
-"""The result of an audit by groups: one audit per group, and each finding as a series over the groups."""
+"""The result of a grouped audit: one audit per group, and each finding as a series over the groups."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ SCHEMA = "isoscope.grouped-audit/1"
 
 
 class Series(NamedTuple):
-    """One finding over the groups: arrays with one entry per group, NaN if a group does not have the finding."""
+    """One finding over the groups: arrays with one entry per group, NaN if a group lacks the finding."""
 
     names: np.ndarray
     values: np.ndarray
-    """The number or name that each group stands for."""
+    """The number or name that each group represents."""
     estimates: np.ndarray
     low: np.ndarray
     high: np.ndarray
     verdicts: np.ndarray
     """"ok", "look", "bad" or an empty string."""
     null: np.ndarray
-    """The value of random data of the same size."""
+    """The value for random data of the same size."""
 
 
 @dataclass(repr=False)
 class GroupedAudit:
-    """The audits of the groups of a source's rows.
+    """The separate audits of groups of rows.
 
     `grouped["6"]` is the audit of a group by its name, `grouped[6]` by its value. `grouped.series("mean_cosine")` is
     one finding over the groups.
@@ -70,19 +70,19 @@ class GroupedAudit:
 
     source: str
     by: str
-    """The column, or "groups" if values were given."""
+    """The column name, or "groups" if values were passed."""
     groups: dict[str, Audit]
     """The audits by group: numbers and ranges in ascending order, names in natural order."""
     values: dict[str, int | float | str]
-    """What each group stands for: its number, the middle of its range, or its name."""
+    """The value that each group represents: its number, the middle of its range, or its name."""
     ordered: bool
-    """Whether the groups are numbers or ranges of numbers, so that a line may join them."""
+    """Whether the groups are numbers or ranges of numbers, so that a line can connect them."""
     skipped: dict[str, str]
     """Groups that could not be measured, with the reason."""
     left_out: int
-    """Rows in groups that were not measured."""
+    """The number of rows in groups that were not measured."""
     settings: Settings
-    """The settings of each group; with many groups the samples are smaller than requested."""
+    """The settings of each group; if there are many groups, the samples are smaller than requested."""
     version: str = ""
 
     @classmethod
@@ -94,9 +94,9 @@ class GroupedAudit:
         by: str,
         unusable: Mapping[str, str] | None = None,
     ) -> GroupedAudit:
-        """Return the audits that judge the measurements of each group.
+        """Return an audit of each group's measurements, with verdicts.
 
-        `unusable` names columns that had to be ignored, with the reason.
+        `unusable` lists the columns that had to be ignored, with the reasons.
         """
         values = dict(zip(grouping.names, grouping.values, strict=True))
         counts = dict(zip(grouping.names, grouping.counts.tolist(), strict=True))
@@ -149,7 +149,7 @@ class GroupedAudit:
         )
 
     def detail(self, finding: str, *path: str | int) -> np.ndarray:
-        """Return a number from the details of a finding, one entry per group; NaN if a group does not have it.
+        """Return a number from the details of a finding, one entry per group; NaN if a group lacks it.
 
         `grouped.detail("anisotropy", "centred", 0)` is the first direction's share of the variance.
         """
@@ -172,14 +172,14 @@ class GroupedAudit:
         return str(render("GroupedAudit", "notebook", self))
 
     def plot(self, finding: str, ax: Axes | None = None) -> Axes:
-        """Draw one finding over the groups with its interval, next to the value of random data."""
+        """Draw one finding over the groups with its interval, and the value for random data."""
         axes: Axes = render("GroupedAudit", "series", self, finding, ax)
         return axes
 
     # JSON and HTML
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything except the pictures as JSON-compatible values; docs/audit-json.md describes them."""
+        """Return everything except the chart data as JSON-compatible values; see docs/audit-json.md."""
         return {
             "schema": SCHEMA,
             "isoscope": self.version,
@@ -202,7 +202,7 @@ class GroupedAudit:
 
     @classmethod
     def from_json(cls, path: str | os.PathLike[str]) -> GroupedAudit:
-        """Read audits that `to_json` wrote; they have no pictures."""
+        """Read audits that `to_json` wrote; their chart data is not included."""
         content = read_json(path, SCHEMA, "isoscope audit --by … --json")
         try:
             return cls(
@@ -227,7 +227,7 @@ class GroupedAudit:
 
 
 def write_page(audits: Sequence[GroupedAudit], path: str | os.PathLike[str]) -> None:
-    """Write the HTML page of one audit by groups, or of several to compare."""
+    """Write the HTML page of one grouped audit, or of several to compare."""
     with atomic_replace(path) as temporary:
         temporary.write_text(render("GroupedAudit", "page", audits), encoding="utf-8")
 

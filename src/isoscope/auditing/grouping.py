@@ -1,4 +1,4 @@
-"""Assign rows to groups: by value, by range of numbers, or by the most frequent names of a column."""
+"""The assignment of rows to groups: by value, by range of numbers, or by the most frequent names in a column."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from isoscope.stores.store import Store
 
 MAX_GROUPS = 24
-"""Groups that are measured separately."""
+"""The largest number of groups that are measured separately."""
 MAX_LAYERS = 1_000
-"""The same for the layers of a model, which are never joined into ranges."""
+"""The same for the layers of a model, which are never merged into ranges."""
 RANGES = 8
-"""Ranges into which a column with more different numbers is split."""
+"""The number of ranges into which a column with more distinct numbers is split."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Grouping:
     values: list[int | float | str]
     """The value of each group; for a range, the value of its middle row."""
     codes: np.ndarray
-    """(n,): the group of each row, −1 for a row in no group."""
+    """(n,): the group of each row; −1 for a row that is in no group."""
     ordered: bool
     """Whether the groups are numbers or ranges of numbers."""
     others: dict[str, str] = field(default_factory=dict)
@@ -37,19 +37,20 @@ class Grouping:
 
     @property
     def counts(self) -> np.ndarray:
-        """The number of rows of each group."""
+        """The number of rows in each group."""
         return np.bincount(self.codes[self.codes >= 0], minlength=len(self.names))
 
     @property
     def left_out(self) -> int:
-        """The number of rows in no group."""
+        """The number of rows that are in no group."""
         return int((self.codes < 0).sum())
 
 
 def group_rows(values: np.ndarray, most: int = MAX_GROUPS) -> Grouping:
-    """Return the groups of rows by their values: int64 or float64 numbers, or strings as objects.
+    """Return the groups of rows by their values, which are int64 or float64 numbers, or strings (dtype object).
 
-    More than `most` different numbers are split into ranges; of more than `most` names the most frequent are kept.
+    If there are more than `most` distinct numbers, they are split into ranges. If there are more than `most` names,
+    only the most frequent are kept.
 
     Examples
     --------
@@ -69,9 +70,10 @@ def group_rows(values: np.ndarray, most: int = MAX_GROUPS) -> Grouping:
 
 
 def drop_single_groups(store: Store, apart: np.ndarray | None = None) -> Store:
-    """Return the store without its column of groups if every group has one row: such rows are independent.
+    """Return the store without its group column if every group has one row, because such rows are independent.
 
-    `apart` are codes of rows that are audited separately, such as layers; a group then needs two rows of one code.
+    `apart` contains the code of each row's separate audit, such as its layer. A group then counts only if at least two
+    of its rows have the same code.
     """
     values = store.column("groups")
     if values is None:
@@ -100,7 +102,7 @@ def _group_by_name(values: np.ndarray, most: int) -> Grouping:
 
 
 def _group_by_range(different: np.ndarray, codes: np.ndarray) -> Grouping:
-    """Return ranges with about the same number of rows; rows of one value stay together."""
+    """Return ranges with about the same number of rows; rows with equal values stay together."""
     counts = np.bincount(codes, minlength=len(different))
     middles = np.cumsum(counts) - counts / 2  # the middle position of each value's rows
     places = np.minimum((middles * RANGES / counts.sum()).astype(np.int64), RANGES - 1)
@@ -112,7 +114,7 @@ def _group_by_range(different: np.ndarray, codes: np.ndarray) -> Grouping:
         names.append(_format_value(low) if low == high else f"{_format_value(low)}–{_format_value(high)}")
         half = np.searchsorted(np.cumsum(counts[own]), counts[own].sum() / 2)
         values.append(different[own[half]].item())
-    if len(set(names)) < len(names):  # numbers that agree in four digits
+    if len(set(names)) < len(names):  # numbers that are equal to four digits
         starts = [different[np.argmax(places == place)] for place in range(len(names))]
         names = [f"from {start!r}" for start in map(float, starts)]
     return Grouping(names, values, places[codes].astype(np.int16), ordered=True)

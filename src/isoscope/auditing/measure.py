@@ -1,4 +1,4 @@
-"""Measure everything that applies to a store, in at most two passes over it."""
+"""All measurements of a store, made in at most two passes over it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from isoscope.stores.store import Store
 
 LID_NEIGHBORS = 100
-"""Neighbors for the local dimension (Cai et al.), if there are ten times as many rows."""
+"""The number of neighbors for the local dimension (Cai et al.), if there are ten times as many rows."""
 LIST_LENGTH = 10
 """The length of a list of nearest rows, for hubness and for the agreement of two spaces."""
 COSINE_BINS = 2**14
@@ -46,9 +46,9 @@ MIN_SAMPLE = 100
 _CLUSTER_ROWS = 4_000
 _BARCODE_ROWS = 1_500
 _MIN_QUERIES = 1_000
-_LIST_PRODUCTS = 20_000_000  # the largest number of pairs of rows that are ranked by several metrics
+_LIST_PRODUCTS = 20_000_000  # the largest number of row pairs that are ranked by several metrics
 _FEW_ROWS = 30
-_LENGTH_RANGE = (1e-60, 1e18)  # their fourth powers fit into float64, their squares into float32
+_LENGTH_RANGE = (1e-60, 1e18)  # fourth powers fit into float64, squares into float32
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Settings:
         object.__setattr__(self, "seed", check_seed(self.seed))
 
     def limit_sample(self, store: Store) -> Settings:
-        """Return the settings with a sample of the store's rows that fits the memory limit."""
+        """Return the settings with a sample size that fits the memory limit."""
         return replace(self, sample=limit_sample_size(self.sample, store.dim, store.dtype.itemsize))
 
 
@@ -80,7 +80,7 @@ class Neighborhood:
     """The nearest rows of some query rows: distances and row numbers, nearest first."""
 
     asked: np.ndarray
-    """The numbers of the query rows (their positions, for lists within the sample)."""
+    """The row numbers of the queries; for lists within the sample, their positions in it."""
     distances: np.ndarray
     indices: np.ndarray
     n_searched: int
@@ -101,7 +101,7 @@ class QueryNeighbors:
 
 @dataclass
 class Measurements:
-    """The numbers and the sample that findings and pictures are based on."""
+    """The numbers and the sample that findings and charts are based on."""
 
     name: str
     dtype: str
@@ -127,7 +127,7 @@ class Measurements:
     near_duplicates: NearDuplicates | None
     """The near-duplicates of the rows in `around`."""
     list_overlaps: dict[tuple[str, str], np.ndarray]
-    """By pair of metrics: the share of nearest rows that both find, for each of some rows; empty for few rows."""
+    """For each pair of metrics: the share of nearest rows that both find, by query row; empty if there are few rows."""
     clusters: ClusterChoice | None
     cluster_positions: np.ndarray
     """The positions of the clustered rows in the sample."""
@@ -157,7 +157,7 @@ class Measurements:
 
     @property
     def complete(self) -> bool:
-        """Whether the sample has all rows."""
+        """Whether the sample contains all rows."""
         return len(self.sample) == self.n
 
 
@@ -218,7 +218,7 @@ class MeasurementRun:
 
     @property
     def complete(self) -> bool:
-        """Whether the sample has all rows, so that they need not be read again."""
+        """Whether the sample contains all rows, so that they need not be read again."""
         return len(self.sample) == self.sketch.n
 
     def second_tally(self, searches: Sequence[NeighborSearch] = ()) -> Tally:
@@ -339,7 +339,7 @@ def measure_cosines(
 
 
 def _count_cosines(sample: Sample) -> np.ndarray:
-    """Return counts of the cosines of all pairs of nonzero rows of the sample."""
+    """Return counts of the cosines of all pairs of nonzero rows in the sample."""
     rows = sample.vectors[nonzero_rows(sample.vectors)]
     counted = CosineCounts(COSINE_BINS)
     nearest_neighbors(unit_rows(np, rows, rows.dtype), 1, cosines=counted)
@@ -347,7 +347,7 @@ def _count_cosines(sample: Sample) -> np.ndarray:
 
 
 def _list_overlaps(sample: Sample) -> dict[tuple[str, str], np.ndarray]:
-    """Return how far the lists by cosine, inner product and Euclidean distance agree, for nonzero rows."""
+    """Return the overlap of the neighbor lists by cosine, inner product and Euclidean distance, for nonzero rows."""
     at = np.flatnonzero(nonzero_rows(sample.vectors))
     if len(at) < LIST_LENGTH + 2:  # a list would contain all other rows
         return {}
@@ -356,7 +356,7 @@ def _list_overlaps(sample: Sample) -> dict[tuple[str, str], np.ndarray]:
 
 
 def count_queries(n: int, sample: int) -> int:
-    """Return how many rows search for neighbors among n rows: all rows of a small store, else a bounded number."""
+    """Return the number of query rows in a search among n rows: all rows of a small store, else a bounded number."""
     return n if n <= sample else min(max(sample * sample // n, _MIN_QUERIES), sample)
 
 
@@ -366,7 +366,7 @@ def count_lid_neighbors(n: int) -> int:
 
 
 class _SampleSearch:
-    """Search the neighbors of some rows among all rows, and of the sample's rows within the sample."""
+    """A search for the neighbors of some rows among all rows, and of the sample's rows within the sample."""
 
     def __init__(self, placed: RowScaling, sketch: Sketch, sample: Sample, usable: np.ndarray, skipped: dict[str, str]):
         self.placed, self.sketch, self.sample, self.usable = placed, sketch, sample, usable
@@ -401,7 +401,7 @@ class _SampleSearch:
 
 
 class _QuerySearch:
-    """Search the nearest rows of the corpus for each query, or for a sample of the queries."""
+    """A search for the rows of the corpus nearest to each query, or to each of a sample of the queries."""
 
     def __init__(self, store: Store, corpus: MeasurementRun, progress: Progress, engine: Engine):
         placed, sketch, sample, settings = corpus.placed, corpus.sketch, corpus.sample, corpus.settings

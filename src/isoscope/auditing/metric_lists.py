@@ -8,13 +8,13 @@ from isoscope._core.arrays import blocks, tiles
 
 METRICS = ("cosine", "inner_product", "euclidean")
 
-_BLOCK = 64  # queries whose products with all rows are in memory at once
+_BLOCK = 64  # queries whose products with all rows are in memory at the same time
 
 
 def list_overlaps(rows: np.ndarray, asked: np.ndarray, k: int) -> dict[tuple[str, str], np.ndarray]:
-    """Return for each pair of metrics the share of k nearest rows that both find, for each query row.
+    """Return, for each pair of metrics and each query row, the share of the k nearest rows that both metrics find.
 
-    One product of the rows ranks them by all three: x·y by inner product, x·y/‖y‖ by cosine, x·y − ‖y‖²/2 by
+    One matrix product ranks the rows by all three metrics: x·y by inner product, x·y/‖y‖ by cosine, x·y − ‖y‖²/2 by
     Euclidean distance.
 
     Parameters

@@ -9,12 +9,12 @@ import numpy as np
 CLOSE_SHARE = 0.03
 """Near-duplicates are closer than this share of the typical distance between two rows."""
 DENSE_SHARE = 0.01
-"""Neighbors within this share of the typical distance may all be near-duplicates; they are not used as density."""
+"""Neighbors within this share of the typical distance may all be near-duplicates; they do not count as density."""
 FALSE_DISCOVERY_RATE = 0.05
 """The expected share of false positives among the reported rows (Benjamini and Hochberg, 1995)."""
 
 _DENSITY_NEIGHBORS = 10  # neighbors that estimate the density near a row; all neighbors are tried as well
-_PAIRED_ROWS = 4_000  # rows whose distances give the typical distance
+_PAIRED_ROWS = 4_000  # rows from which the typical distance is estimated
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ def near_duplicates(
 ) -> NearDuplicates:
     """Return the near-duplicates among the nearest neighbors of some rows; exact copies (distance 0) do not count.
 
-    Where the density is smooth, the k−1 rows inside the k-th distance r_k of a row lie within r of it with probability
-    (r/r_k)^m each, where m is the local dimension. A pair counts if its distance is significantly small under this
-    model, at a false discovery rate of 5% over all query rows, and below 3% of the typical distance.
+    Where the density is smooth, each of the k−1 rows that are closer to a row than its k-th distance r_k lies within r
+    of it with probability (r/r_k)^m. Here, m is the local dimension. A pair counts if its distance is significantly
+    small under this model, at a false discovery rate of 5% over all query rows, and below 3% of the typical distance.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def near_duplicates(
     typical : float
         The typical distance between two rows.
     n, d : int
-        The number of searched rows, and of dimensions.
+        The number of searched rows, and the number of dimensions.
 
     Examples
     --------
@@ -92,7 +92,7 @@ def near_duplicates(
 
 
 def _p_values(distances: np.ndarray, typical: float, n: int, d: int) -> np.ndarray:
-    """Return for each distance the probability that a row has a neighbor this near by chance.
+    """Return, for each distance, the probability that a row has a neighbor this close by chance.
 
     The density is estimated from the ten nearest neighbors, which works inside small clusters, and from all of them,
     which outnumber a group of near-duplicates. If all neighbors of a row are very near, the density is unknown; then
@@ -118,6 +118,6 @@ def _p_values(distances: np.ndarray, typical: float, n: int, d: int) -> np.ndarr
 
 
 def _probability_within(ratios: np.ndarray, dimension: np.ndarray | float, rows: int) -> np.ndarray:
-    """Return the probability that one of some rows, uniform in a ball, lies within a share of its radius."""
+    """Return the probability that any of several rows, uniform in a ball, lies within a share of its radius."""
     share = np.minimum(np.minimum(ratios, 1.0) ** dimension, 1 - 1e-16)
     return np.asarray(-np.expm1(rows * np.log1p(-share)))

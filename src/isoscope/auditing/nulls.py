@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from isoscope.sketching.sketch import Sketch
 
 
-_ITERATIONS = 8  # of fixed-point iterations, which settle to a few percent
+_ITERATIONS = 8  # fixed-point iterations; they converge to within a few percent
 
 
 def mean_cosine_std(n: int, d: int) -> float:
@@ -23,12 +23,12 @@ def mean_cosine_std(n: int, d: int) -> float:
 
 
 def top_share(n: int, d: int) -> float:
-    """Return the first direction's share of the variance: the upper edge of the Marchenko–Pastur law."""
+    """Return the first direction's expected share of the variance: the upper edge of the Marchenko–Pastur law."""
     return min((1 + math.sqrt(d / n)) ** 2 / d, 1.0)
 
 
 def effective_rank(n: int, d: int) -> float:
-    """Return the effective rank of Gaussian data, from ∫x·ln x = (d/n)/2 of the Marchenko–Pastur law."""
+    """Return the effective rank of Gaussian data, from ∫x·ln x = (d/n)/2 under the Marchenko–Pastur law."""
     small, large = min(n, d), max(n, d)
     return small * math.exp(-small / (2 * large))
 
@@ -55,7 +55,7 @@ def cosine_density(cosines: np.ndarray, d: int) -> np.ndarray:
 
 
 def norm_variation(d: int) -> float:
-    """Return the standard deviation over the mean of the lengths of Gaussian vectors."""
+    """Return the coefficient of variation of the lengths of Gaussian vectors."""
     return 1 / math.sqrt(2 * d)
 
 
@@ -65,8 +65,8 @@ def partition_log_ratio(norms: np.ndarray, n: int, d: int) -> float:
     Along a fixed c, c·x is close to N(0, ‖x‖²/d), so log(Z/n) is near log mean exp(‖x‖²/2d). Along the first and last
     eigenvector the variance is larger and smaller by the edges of the Marchenko–Pastur law. The range of 2d sums of n
     terms, with mean Σexp(‖x‖²/2d) and variance Σexp(2‖x‖²/d) − exp(‖x‖²/d), adds to the difference. For long vectors
-    each sum is close to its largest term; the difference is then that between the largest of 2dn and of n/ln 2d
-    Gaussians.
+    each sum is close to its largest term; the difference is then that between the largest of 2dn Gaussians and the
+    largest of n/ln 2d Gaussians.
     """
     half = norms**2 / (2 * d)
     ratio = math.sqrt(d / n)
@@ -82,7 +82,7 @@ def partition_log_ratio(norms: np.ndarray, n: int, d: int) -> float:
 
 
 def _log_mean_exp(logs: np.ndarray) -> float:
-    """Return the log of the mean of exp."""
+    """Return the logarithm of the mean of the exponentials."""
     return float(np.logaddexp.reduce(logs)) - math.log(len(logs))
 
 
@@ -94,8 +94,8 @@ def max_chance_cosine(n: int, dimensions: float) -> float:
 def shrunk_spectrum(values: np.ndarray, dimensions: float) -> np.ndarray:
     """Return `values` pulled toward their mean until their participation ratio is `dimensions`.
 
-    The eigenvalues of few rows vary more than those of the source. The unbiased participation ratio tells how much the
-    source's eigenvalues vary; values that vary less stay as they are.
+    The eigenvalues of a few rows vary more than those of the source. The unbiased participation ratio shows how much
+    the source's eigenvalues vary. Values that already vary less are returned unchanged.
     """
     mean = values.mean()
     gaps = values - mean
@@ -114,8 +114,8 @@ class GaussianRows:
     values : (d,) array
         The variances along them.
     lengths : (n,) array
-        The lengths of the data. The longest row of a draw gets the longest of them, and so on; rows of unit length
-        give draws of unit length.
+        The lengths of the data rows. They are assigned to the rows of a draw in order of length, so data of unit length
+        gives draws of unit length.
     """
 
     def __init__(self, mean: np.ndarray, values: np.ndarray, lengths: np.ndarray):
@@ -146,9 +146,9 @@ class UnimodalDirections:
     directions : (m, d) array
         Unit vectors about a center.
     rank : int
-        How many principal axes to keep.
+        The number of principal axes to keep.
     rng : Generator
-        For the fixed-point iteration.
+        The random generator for the fixed-point iteration.
     """
 
     def __init__(self, directions: np.ndarray, rank: int, rng: np.random.Generator):
@@ -167,7 +167,7 @@ class UnimodalDirections:
         self.deviations = np.sqrt(variances)
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
-        """Return one draw: as many directions as were given, along the first axes."""
+        """Return one draw with as many directions as were given, along the first axes."""
         rows = rng.standard_normal((self.size, len(self.deviations))) * self.deviations
         first = rows[:, : self.rank] / np.linalg.norm(rows, axis=1, keepdims=True)
         first -= first.mean(axis=0)
@@ -175,7 +175,7 @@ class UnimodalDirections:
 
 
 def principal_scores(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the eigenvalues of rowsᵀ·rows that are not rounding, largest first, and the rows along their axes."""
+    """Return the eigenvalues of rowsᵀ·rows above rounding error, largest first, and the rows along their axes."""
     wide = rows.shape[1] > len(rows)
     values, vectors = np.linalg.eigh(rows @ rows.T if wide else rows.T @ rows)
     some = np.flatnonzero(values > values[-1] * 1e-10)[::-1]
@@ -183,7 +183,7 @@ def principal_scores(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def directions_from_median(rows: np.ndarray) -> np.ndarray:
-    """Return the unit vectors from the spatial median (Weiszfeld's iteration) to each row; far rows do not move it."""
+    """Return the unit vectors from the spatial median (Weiszfeld's iteration) to each row; outliers do not move it."""
     center = np.median(rows, axis=0)
     for _ in range(_ITERATIONS):
         gaps = rows - center
@@ -194,14 +194,14 @@ def directions_from_median(rows: np.ndarray) -> np.ndarray:
 
 
 def mean_cosine_error(sketch: Sketch, rows: np.ndarray) -> float:
-    """Return the standard error of the mean cosine: twice that of a row's mean cosine with the others."""
+    """Return the standard error of the mean cosine: twice that of a row's mean cosine with the other rows."""
     units = unit_rows(np, rows, np.dtype(np.float64))
     others = (units @ sketch.unit_sum - (units * units).sum(axis=1)) / (sketch.n - 1)
     return 2 * float(others.std()) / math.sqrt(sketch.n)
 
 
 def isoscore_error(sketch: Sketch, rows: np.ndarray) -> float:
-    """Return the standard error of the unbiased IsoScore, by leaving out each row in turn."""
+    """Return the jackknife standard error of the unbiased IsoScore, which leaves out each row in turn."""
     n, d = sketch.n, sketch.d
     if n < 5:
         return math.inf
@@ -239,7 +239,7 @@ def effective_rank_error(values: np.ndarray, squares: np.ndarray, n: float) -> f
 
 
 def variation_error(values: np.ndarray, n: int) -> float:
-    """Return the standard error of the standard deviation over the mean of positive numbers."""
+    """Return the standard error of the coefficient of variation of positive numbers."""
     mean, spread = values.mean(), values.std()
     if not spread > 0:
         return 0.0

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from isoscope.stores.store import Store
 
 JACKKNIFE_GROUPS = 16
-"""Groups of rows that are left out in turn, for the interval of the partition function."""
+"""The number of row groups that are left out in turn, for the interval of the partition function."""
 
 _TYPE_BYTES = 512 * 2**20  # memory for the sums of all token types
 
@@ -66,9 +66,9 @@ class FirstPassTally(Tally):
         self.given_up = 0
 
     def watch(self, batch: Batch) -> None:
-        """Offer the next batch to the sample, and add it to the sums of types.
+        """Offer the next batch to the sample, and add it to the sums per type.
 
-        If the sums of types exceed the memory limit, the tally with the most types drops its sums.
+        If the sums per type exceed the memory limit, the tally with the most types drops its sums.
         """
         self.sampler.offer(batch)
         if self.given_up or "types" not in batch.columns:
@@ -84,11 +84,11 @@ class FirstPassTally(Tally):
 
     @property
     def type_bytes(self) -> int:
-        """The memory of the sums of types, which grow by doubling."""
+        """The memory of the sums per type, which grows by doubling."""
         return 16 * len(self.types) * self.types.sums.shape[1] if self.types else 0
 
     def drop_types(self) -> None:
-        """Drop the sums of types."""
+        """Drop the sums per type."""
         assert self.types is not None
         self.given_up, self.types = len(self.types), None
 
@@ -128,7 +128,7 @@ class FirstPassTally(Tally):
             self._limit_types()
 
     def expect(self, rows: int) -> None:
-        """Let the sampler discard rows that cannot be part of the sample."""
+        """Let the sampler discard rows that cannot be in the sample."""
         self.sampler.expect(rows)
 
     def fell_short(self) -> bool:
@@ -136,12 +136,12 @@ class FirstPassTally(Tally):
         return self.sampler.fell_short() and self.total.n > self.sampler.pool_size
 
     def finish(self) -> None:
-        """Reduce the sums of types to their mean cosines."""
+        """Reduce the sums per type to mean cosines."""
         if self.types is not None:
             self.settled, self.types = self.types.cosines(), None
 
     def result(self, name: str) -> FirstPass:
-        """Return the sums, the sample and the types; errors call the data `name`."""
+        """Return the sums, the sample and the types; `name` is the name of the data in errors."""
         if not self.total.n:
             raise MissingValueError(f"{name} has no finite row: need vectors without NaN or infinity")
         self.finish()
@@ -181,8 +181,8 @@ class Axes(NamedTuple):
 def principal_axes(sketch: Sketch, sample: Sample, *, centered: bool) -> Axes:
     """Return the principal axes of the scatter about the mean, or of XᵀX.
 
-    With fewer rows than dimensions, all of them in the sample, the axes come from the smaller Gram matrix of the rows;
-    the remaining eigenvalues are 0.
+    If there are fewer rows than dimensions and all of them are in the sample, the axes are computed from the smaller
+    Gram matrix of the rows. The remaining eigenvalues are 0.
     """
     if len(sample) < sketch.n or sketch.n >= sketch.d:
         moment = sketch.scatter if centered else sketch.scatter + sketch.n * np.outer(sketch.mean, sketch.mean)
@@ -197,7 +197,7 @@ def principal_axes(sketch: Sketch, sample: Sample, *, centered: bool) -> Axes:
 def second_pass(
     engine: Engine, tally: Tally, store: Store, sample: Sample, n: int, progress: Progress, stage: str
 ) -> None:
-    """Add all rows to a tally: from memory if the sample has them all, numbered by their position there."""
+    """Add all rows to a tally; if the sample contains all of them, use it and number the rows by position."""
     if len(sample) < n:
         gathered = engine.tally(tally, store, progress, stage)
         assert gathered is tally
@@ -216,7 +216,7 @@ def sample_batches(sample: Sample, progress: Progress, stage: str) -> Iterator[B
 class PartitionTally(Tally):
     """log Σ exp(c·x) for c and −c over the eigenvectors of XᵀX, for each jackknife group of rows.
 
-    Summed both for the rows as they are and for the rows scaled to a root-mean-square length of 1.
+    The sums are computed for the rows as they are, and for the rows scaled to a root-mean-square length of 1.
     """
 
     def __init__(self, sketch: Sketch, raw: Axes):
@@ -269,7 +269,7 @@ class PartitionTally(Tally):
     def log_partitions(self) -> tuple[np.ndarray, np.ndarray]:
         """Return log Z of the rows as they are and of the scaled rows, each (groups, directions).
 
-        If some direction is orthogonal to all rows, the last column is for it: its terms are e⁰.
+        If some direction is orthogonal to all rows, the last column belongs to it: its terms are e⁰.
         """
         with np.errstate(divide="ignore"):
             both = np.split(self.total.largest + np.log(self.total.rest), 2, axis=1)
@@ -285,7 +285,7 @@ def _finite(chunk: np.ndarray) -> np.ndarray:
 
 
 class RowScaling:
-    """Scale rows for the metric: to unit length for "cosine", by a power of two for "euclidean"."""
+    """The scaling of rows for a metric: to unit length for "cosine", by a power of two for "euclidean"."""
 
     def __init__(self, metric: str, sketch: Sketch):
         self.metric = metric
@@ -316,7 +316,7 @@ class NeighborTally(Tally):
         return item.start, self.placed(rows if usable.all() else np.where(usable[:, None], rows, 0)), usable
 
     def add(self, part: tuple[int, np.ndarray, np.ndarray]) -> None:
-        """Offer the rows to each search, which uses threads of its own."""
+        """Offer the rows to each search, which uses its own threads."""
         first, rows, usable = part
         for search in self.searches:
             search.offer(rows, first, usable)
@@ -326,6 +326,6 @@ class NeighborTally(Tally):
         return [(search.distances, search.indices) for search in self.searches]
 
     def join(self, gathered: list[tuple[np.ndarray, np.ndarray]]) -> None:
-        """Keep the nearest rows of both parts."""
+        """Merge the nearest rows that were found among later rows."""
         for search, found in zip(self.searches, gathered, strict=True):
             search.join(*found)

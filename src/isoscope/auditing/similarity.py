@@ -22,8 +22,8 @@ _SHARES = np.concatenate([_TAIL, np.arange(1, 100) / 100, 1 - _TAIL[::-1]])
 class Similarity:
     """Quantiles of the cosine of two random rows, and of a row with its nearest neighbor.
 
-    Half of the random pairs are below the median. A cosine suggests that two rows are related only if it is high among
-    random pairs, and that they are as near as rows get only if it is high among nearest neighbors.
+    Half of the random pairs have a cosine below the median. A cosine suggests that two rows are related only if it is
+    high among random pairs. It suggests that they are as close as rows get only if it is high among nearest neighbors.
     """
 
     shares: np.ndarray

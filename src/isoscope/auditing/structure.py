@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 CLUSTER_COUNTS = range(2, 16)
 MIN_SILHOUETTE = 0.1
-"""Below this silhouette the rows count as one cluster (Cai et al.)."""
+"""Below this silhouette, the rows count as one cluster (Cai et al.)."""
 CLUSTER_NULLS = 49
-"""Null samples that the data must exceed, so that 1 in 50 data sets without clusters is flagged."""
+"""The number of null samples that the data must exceed; 1 in 50 data sets without clusters is then flagged."""
 MIN_UNIMODAL_KURTOSIS = 1.5
-"""Just below 189/125, the least kurtosis of a distribution with one mode."""
+"""Just below 189/125, the smallest kurtosis of a unimodal distribution."""
 LID_SEARCH_ROWS = 5_000
-"""Rows among which the local dimension is measured, in the data and in null samples."""
+"""The number of rows among which the local dimension is measured, in the data and in null samples."""
 LID_NULLS = 6
-"""Null samples for the range of the local dimension."""
+"""The number of null samples for the range of the local dimension."""
 
-_AXES = 16  # principal directions that are clustered: 15 clusters differ along 14
-_MAX_MEDIAN_DISTANCES = 2.0  # times the median distance from the center: farther rows are moved in to it
+_AXES = 16  # principal directions used for clustering: the means of 15 clusters span 14
+_MAX_MEDIAN_DISTANCES = 2.0  # relative to the median distance from the center; farther rows are moved in
 _TEST_ROWS = 300  # rows of the data and of each null sample in the test
 _TEST_CLUSTERS = (2, 3, 5, 8, 15)
 _EARLY_STOP_SAMPLES, _EARLY_STOP_DEVIATIONS = (
@@ -48,10 +48,10 @@ _MAX_LABELS = 500  # the silhouette needs one number per row and label
 
 
 def cluster_rows(vectors: np.ndarray, axes: Axes, seed: int, skipped: dict[str, str]) -> ClusterChoice | None:
-    """Return the clusters of some rows: one, unless they score higher than null samples without clusters.
+    """Return the clusters of some rows; a single one unless they score higher than null samples without clusters.
 
-    K-means and the silhouette use the first principal directions, where noise does not hide clusters. Rows farther
-    than twice the median distance from the center are moved in to that distance, so that no single row is a cluster.
+    K-means and the silhouette use the first principal directions, where noise does not hide clusters. Rows farther from
+    the center than twice the median distance are moved in to that distance, so that no single row forms a cluster.
     """
     numbers = [k for k in CLUSTER_COUNTS if k < len(vectors)]
     if len({row.tobytes() for row in vectors}) <= numbers[-1]:
@@ -77,9 +77,9 @@ def _clip_outliers(vectors: np.ndarray, axes: Axes) -> np.ndarray:
 def is_bimodal(vectors: np.ndarray, axes: Axes) -> bool:
     """Return whether the rows form two distant groups along their first principal direction.
 
-    Directions alone cannot tell two distant groups from one very elongated group. The kurtosis can: a distribution
-    with one mode has at least 189/125 (Klaassen, Mokveld and van Es, 2000). Rows of equal length around the origin are
-    excluded, since scaling an elongated group to unit length also gives two groups.
+    Directions alone cannot tell two distant groups from one very elongated group. The kurtosis can: a distribution with
+    one mode has a kurtosis of at least 189/125 (Klaassen, Mokveld and van Es, 2000). Rows of equal length around the
+    origin are excluded, since scaling an elongated group to unit length also gives two groups.
     """
     rows = vectors.astype(np.float64)
     rows /= max(float(np.abs(rows).max()), 1e-300)
@@ -95,9 +95,9 @@ def has_clusters(vectors: np.ndarray, seed: int) -> bool:
 
     Directions are taken from the spatial median of the rows, so that neither lengths nor heavy tails matter. The null
     samples are directions of Gaussian data with the same spectrum, since elongated data without clusters can be split
-    into halves as well. All are searched in the same way. The test stops at the first null sample that scores as high
-    as the data, or if the data lies `_EARLY_STOP_DEVIATIONS` standard deviations above the first
-    `_EARLY_STOP_SAMPLES` null samples.
+    into halves as well. The data and the null samples are searched in the same way. The test stops at the first null
+    sample that scores as high as the data, or if the data lies `_EARLY_STOP_DEVIATIONS` standard deviations above the
+    first `_EARLY_STOP_SAMPLES` null samples.
     """
     rng = np.random.default_rng(seed)
     rows = vectors if len(vectors) <= _TEST_ROWS else vectors[rng.choice(len(vectors), _TEST_ROWS, replace=False)]
@@ -140,8 +140,8 @@ def local_distances(
 ) -> LocalDistances | None:
     """Return the neighbor distances for the local dimension, and its null samples; None if all rows are equal.
 
-    `known` are the distances to the k nearest rows if they were computed before; otherwise they are computed here for
-    some of the rows.
+    `known` contains the distances to the k nearest rows if they were computed before. Otherwise, they are computed here
+    for some of the rows.
     """
     if not np.trace(sketch.scatter) > 0:
         return None

@@ -22,7 +22,7 @@ class TypeCosines:
     rows: int
     """The number of rows."""
     inter: float
-    """The mean cosine of rows of different types; NaN if there is one type."""
+    """The mean cosine of rows of different types; NaN if there is only one type."""
     intra: float
     """The mean over types of the mean cosine within the type; NaN if no type has two rows."""
     each: np.ndarray

@@ -30,7 +30,7 @@ commands = typer.Typer()
 
 Missing = StrEnum("Missing", {"error": "raise", "drop": "drop"})
 
-_WIDTH = 120  # columns where standard output is not a terminal
+_WIDTH = 120  # columns if standard output is not a terminal
 
 
 @commands.command()

@@ -224,7 +224,7 @@ def _comparison_dict(results: list[Any], **more: Any) -> dict[str, Any]:
     return {"schema": "isoscope.comparison/1", "audits": [each.to_dict() for each in results], **more}
 
 
-@commands.command(context_settings={"ignore_unknown_options": True})  # -0.5 is a cosine and not an option
+@commands.command(context_settings={"ignore_unknown_options": True})  # -0.5 is a cosine, not an option
 def similarity(
     source: SourceArgument,
     cosines: Annotated[list[float], typer.Argument(metavar="COSINE…", help="One or more cosines from -1 to 1.")],

@@ -1,6 +1,6 @@
-"""The entry point of the command `isoscope`: it runs a command and turns every error into one line.
+"""The entry point of the `isoscope` command: it runs a subcommand and turns every error into one line.
 
-Nothing heavy is imported here or at the top of the command modules, so that `isoscope --help` is fast.
+This module and the command modules import nothing heavy at the top, so that `isoscope --help` is fast.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ for _module in (demo, audit, stores, repair, advise, embed, finetune, study):
     app.add_typer(_module.commands)
 
 _DISK_FULL_MESSAGES = ("No space left on device", "PytorchStreamWriter failed writing file")
-"""How libraries report a full disk in errors that are not an OSError."""
+"""The messages by which libraries report a full disk in errors other than OSError."""
 
 
 def _print_version(is_requested: bool) -> None:
@@ -60,7 +60,7 @@ def _isoscope(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command and return its exit code; an error is one line on standard error, with --debug a traceback too."""
+    """Run a command and return its exit code; print an error as one line, and with --debug also a traceback."""
     arguments = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in arguments
     if debug:
@@ -79,7 +79,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    """Run the command of these arguments; return its exit code."""
+    """Run the command with these arguments; return its exit code."""
     try:
         result: Any = app(args=arguments, prog_name="isoscope", standalone_mode=False)
         code = int(result or 0)
@@ -96,7 +96,7 @@ def _run(arguments: list[str]) -> int:
         if type(error).__name__ == "NoArgsIsHelpError":
             print(error.format_message())  # type: ignore[attr-defined]
             return 0
-        if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # an error of typer's parser
+        if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # an error from typer's parser
             raise ParameterError(f"{error.format_message()} See isoscope --help.") from error
         raise
     if code == INTERRUPTED:  # typer's exit code for Ctrl-C

@@ -138,7 +138,7 @@ def parse_columns(pairs: list[str] | None) -> dict[str, str]:
 
 
 def parse_target(text: str) -> Path | Address:
-    """Return where to write: the address of a database, or a path."""
+    """Return the target to write to: the address of a database, or a path."""
     from isoscope.stores.databases.address import parse_address
 
     return parse_address(text) or Path(text)

@@ -54,7 +54,7 @@ _METHODS: dict[str, tuple[str, dict[str, str]]] = {
     "cluster-center": ("ClusterCenter", _CLUSTER_OPTIONS),
     "cluster-null": ("ClusterNull", {**_CLUSTER_OPTIONS, "components": "n_components"}),
 }
-"""The class of each method, and the parameter of the class for each option that the method takes."""
+"""The class of each method, and the class parameter for each option that the method accepts."""
 
 _MethodArgument = Annotated[
     str,
@@ -219,14 +219,14 @@ def fix(
 def compare_held_out(repair: Repair, store: Store, name: str, *, written: int) -> tuple[list[Audit], HeldOutComparison]:
     """Audit random rows before and after a repair that is fitted on other rows.
 
-    A repair fits the rows it has seen better than any others, so these rows would overstate its effect.
+    A repair fits the rows it was fitted on better than other rows, so they would overstate its effect.
 
     Parameters
     ----------
     repair : Repair
         A repair that is not fitted.
     store : Store
-        The rows; above 40,000 a random sample of them.
+        The rows; if there are more than 40,000, a random sample is used.
     name : str
         The name of the repaired vectors in the second audit.
     written : int
@@ -255,7 +255,7 @@ def compare_held_out(repair: Repair, store: Store, name: str, *, written: int) -
 
 
 def _read_columns(store: Store, rows: np.ndarray) -> dict[str, Any]:
-    """Return the columns of some rows that an audit reads; skip a guessed column that cannot be read."""
+    """Return the columns that an audit reads, for some rows; skip a guessed column that cannot be read."""
     from isoscope.stores.columns import ColumnError
 
     columns: dict[str, Any] = {}
@@ -269,7 +269,7 @@ def _read_columns(store: Store, rows: np.ndarray) -> dict[str, Any]:
 
 
 def _build_repair(method: str, options: dict[str, Any]) -> Repair:
-    """Return the unfitted repair of a method; reject an option that the method does not take."""
+    """Return the unfitted repair of a method; reject an option that the method does not accept."""
     import isoscope.transforms
 
     name = method.lower().replace("_", "-")
@@ -287,7 +287,7 @@ def _build_repair(method: str, options: dict[str, Any]) -> Repair:
             raise ParameterError(f"{name} does not take --{option}: {takes}")
         values[parameters[option]] = _parse_number(option, value)
     if "seed" in parameters:
-        values.setdefault("random_state", 0)  # the same command gives the same repair
+        values.setdefault("random_state", 0)  # the same command always gives the same repair
     repair: Repair = getattr(isoscope.transforms, class_name)(**values)
     repair._check_parameters()
     return repair
@@ -355,7 +355,7 @@ def _check_target(target: Path | Address, engine: Engine) -> None:
 
 
 def _check_not_in_source(target: Path | Address, source: str) -> None:
-    """Reject a target in the folder of shards that is read: the next run would read it as a shard."""
+    """Reject a target inside the source folder of shards, because the next run would read it as a shard."""
     folder = os.path.expanduser(source)
     if (
         isinstance(target, Path)

@@ -1,4 +1,4 @@
-"""One run of the command line: exit codes, interruptions, the progress bar and what is printed."""
+"""The session of one command: exit codes, interruptions, the progress bar and printed output."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from isoscope._core.errors import DataWarning
 from isoscope._io.progress import ProgressBar
 
 FAIL_ON_REACHED, BAD_INPUT, INTERNAL, INTERRUPTED = 1, 2, 3, 130
-"""Exit codes: the --fail-on threshold was reached; the input is bad; a bug in isoscope; Ctrl-C."""
+"""Exit codes: the --fail-on threshold was reached; the input is invalid; a bug in isoscope; Ctrl-C."""
 
 STDOUT = Path("-")
 """The path that means standard output."""
 
 interrupted = Event()
-"""Set when a signal asks the command to end."""
+"""Set if a signal asks the command to end."""
 
 command_arguments: list[str] = []
 """The arguments of the running command."""
 
 
 class Interruption(Exception):
-    """Ctrl-C, with a message on what the command has finished."""
+    """An interruption by Ctrl-C, with a message on what the command has finished."""
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def handle_signals() -> Iterator[None]:
 
 
 def _interrupt(number: int, frame: object) -> None:
-    interrupted.set()  # a library that swallows the exception does not swallow this
+    interrupted.set()  # remains set if a library swallows the exception
     raise KeyboardInterrupt
 
 
@@ -65,13 +65,13 @@ class InterruptibleProgressBar(ProgressBar):
 
 
 def resume_command() -> str:
-    """Return the running command as a line for the shell."""
+    """Return the running command as a shell command line."""
     return shlex.join(["isoscope", *command_arguments])
 
 
 @contextmanager
 def report_warnings() -> Iterator[None]:
-    """Print isoscope's own warnings at the end, each once, and hide those of other libraries."""
+    """Print each of isoscope's own warnings once at the end, and hide those of other libraries."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DataWarning)
         try:
@@ -105,7 +105,7 @@ def write_json_output(content: dict[str, Any], path: Path) -> None:
 
 
 def show(renderable: Any, *, width: int | None = None) -> None:
-    """Print for rich's console to standard output; a closed pipe ends the output and not the command."""
+    """Print renderables with rich to standard output; a closed pipe ends the output but not the command."""
     from rich.console import Console
 
     class PipeConsole(Console):
@@ -120,4 +120,4 @@ def show(renderable: Any, *, width: int | None = None) -> None:
 
 def mute_stdout() -> None:
     """Discard further output: the reader of standard output is gone."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at exit
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise Python reports the error again at exit

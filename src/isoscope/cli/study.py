@@ -27,8 +27,8 @@ study_commands = typer.Typer(
 commands.add_typer(study_commands, name="study")
 
 _STYLES = {"yes": "green", "partly": "yellow", "no": "red", "undecided": "blue", "untested": "dim"}
-_LIST_WIDTH = 18  # columns for a list of values in the table of parameters
-_HEADING_WIDTH = 10  # columns for a word in a heading, if the cells below it are narrower
+_LIST_WIDTH = 18  # width of a list of values in the table of parameters
+_HEADING_WIDTH = 10  # width of a word in a heading, if the cells below it are narrower
 
 _NameArgument = Annotated[
     str, typer.Argument(metavar="NAME", help="Name of a study; isoscope study list shows all names.")
@@ -107,9 +107,9 @@ def _format_published(number: Number | None) -> str:
 def _make_table(
     fixed: Sequence[str], rows: Sequence[Sequence[str]], wrapped: Sequence[str] = (), justify: JustifyMethod = "left"
 ) -> Table:
-    """Return a table that truncates no cell on a narrow terminal.
+    """Return a table whose cells are not truncated on a narrow terminal.
 
-    In the `fixed` columns only the headings wrap; in the `wrapped` columns, which follow, the cells do.
+    In the `fixed` columns, only the headings wrap. In the `wrapped` columns, which follow, the cells wrap.
     """
     from rich.table import Table
 
@@ -126,7 +126,7 @@ def _make_table(
 
 
 def _wrap_at_commas(text: str) -> str:
-    """Return a list in lines that end at its commas."""
+    """Return a list wrapped into lines that end at commas."""
     lines = [""]
     for word in re.findall(r"[^,]*,?", text):
         if len(lines[-1]) + len(word) > _LIST_WIDTH and lines[-1]:

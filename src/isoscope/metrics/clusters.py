@@ -1,4 +1,4 @@
-"""Measure how well rows form clusters, and choose the number of clusters."""
+"""Silhouettes of labeled rows, and the choice of the number of clusters."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from isoscope._core.arrays import Array, Groups
     from isoscope._core.types import Metric, Seed
 
-_MAX_ITERATIONS = 300  # of k-means
+_MAX_ITERATIONS = 300  # iterations of k-means
 _MAX_COLUMNS = 256  # clusters whose distance sums are computed at the same time
 
 
@@ -68,7 +68,7 @@ def silhouette(
     X : (n, d) array
         One row per vector.
     labels : (n,) labels
-        Numbers or strings, at least two different ones.
+        Numbers or strings; at least two distinct labels.
     metric : {"euclidean", "cosine"}
         The distance: ‖x−y‖, or 1 − cos. "cosine" needs no pairs and is much faster.
     per_point : bool
@@ -123,9 +123,9 @@ def choose_clusters(
     least : float
         The lowest silhouette that counts as clusters. If no number reaches it, the choice is 1 (Cai et al.).
     sample : int
-        Measure the silhouette on at most this number of random rows, the same rows for each number of clusters.
+        Measure the silhouette on at most this many random rows, the same rows for each number of clusters.
     restarts : int
-        Run k-means from this number of random starts and keep the tightest result.
+        Run k-means from this many random starts and keep the tightest result.
     seed : int
         Random seed for sampling and k-means.
     max_memory : int
@@ -234,9 +234,9 @@ def _k_means(starts: list[np.ndarray], X: np.ndarray) -> np.ndarray:
 
 
 def _run_lloyd(X: np.ndarray, centers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return centers and codes when no row changes its cluster, or after scikit-learn's maximum number of iterations.
+    """Return centers and codes once no row changes its cluster, or after as many iterations as in scikit-learn.
 
-    Each iteration takes two matrix products. SciPy would recompute all row norms each time and hold the GIL.
+    Each iteration takes two matrix products. SciPy would recompute all row norms in each iteration and hold the GIL.
     """
     codes = np.full(len(X), -1)
     member = np.empty((len(centers), len(X)), X.dtype)

@@ -1,4 +1,4 @@
-"""Measure cosine similarity over all pairs of rows, in one pass over the rows."""
+"""Cosine similarity over all pairs of rows, computed in one pass over the rows."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def intra_similarity(
     types : (n,) labels
         The type of each row, such as the token's id.
     per_type_cap : int, optional
-        Use at most this number of random instances per type (the paper uses 1000). By default, use all of them.
+        Use at most this many random instances per type (the paper uses 1000). By default, use all of them.
     seed : int
         Random seed for choosing those instances.
     clustered : (n,) labels, optional
@@ -133,12 +133,12 @@ def inter_similarity(
         "instances" averages over all pairs of rows of different types, so frequent types weigh more. "types" averages
         over all pairs of types; the paper estimates this value by drawing one random instance per type.
     per_type_cap : int, optional
-        Use at most this number of random instances per type (the paper uses 1). By default, use all of them.
+        Use at most this many random instances per type (the paper uses 1). By default, use all of them.
     seed : int
         Random seed for choosing those instances.
     clustered : (n,) labels, optional
         The cluster of each row. Subtracts each cluster's mean, measures within each cluster, and averages over the
-        clusters that hold at least two types.
+        clusters that contain at least two types.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Measure alignment and uniformity on the unit sphere, as Wang and Isola define them for contrastive learning."""
+"""Alignment and uniformity on the unit sphere, as defined by Wang and Isola for contrastive learning."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def uniformity(X: Array, t: float = 2.0, *, max_memory: int = MAX_MEMORY) -> Array:
     """Return the uniformity of X, log mean exp(−t‖u−v‖²) over all pairs: lower means more evenly spread directions.
 
-    The mean is exact, over all pairs of different rows. For t = 2 the value lies between −8 (two opposite vectors) and
+    The mean is exact, over all pairs of distinct rows. For t = 2 the value lies between −8 (two opposite vectors) and
     0 (all directions equal). A uniform distribution on a sphere of many dimensions gives about −4.
 
     Parameters

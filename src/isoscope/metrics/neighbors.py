@@ -1,4 +1,4 @@
-"""Measure intrinsic dimension and hubness from the nearest neighbors of each row."""
+"""Intrinsic dimension and hubness, measured from the nearest neighbors of each row."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Hubness(NamedTuple):
-    """How unevenly rows occur among the k nearest neighbors of other rows.
+    """The hubness of rows: how unevenly they occur among the k nearest neighbors of other rows.
 
     The k-occurrence of a row is the number of rows that have it among their k nearest neighbors.
     """
@@ -78,7 +78,7 @@ def lid(
         and halve the result by using squared distances (or 1 − cos, half a squared distance) in the formula. Without
         duplicates, it is k/(2(k − 2)) times the textbook value.
     sample : int, optional
-        Average over this number of random rows only. Their neighbors are still searched among all rows.
+        Average over only this many random rows. Their neighbors are still searched among all rows.
     seed : int
         Random seed for the sample.
     max_memory : int
@@ -99,7 +99,7 @@ def lid(
 
     References
     ----------
-    Levina and Bickel, Maximum likelihood estimation of intrinsic dimension, 2004: k − 2 makes it unbiased, section 3.1.
+    Levina and Bickel, Maximum likelihood estimation of intrinsic dimension, 2004 (k − 2: section 3.1).
     MacKay and Ghahramani, Comments on "Maximum likelihood estimation of intrinsic dimension", 2005.
     Amsaleg et al., Estimating local intrinsic dimensionality, 2015.
     """
@@ -163,7 +163,7 @@ def two_nn(
     discard : float
         The share of the largest ratios to leave out, because they are the noisiest.
     sample : int, optional
-        Use this number of random rows only. Their neighbors are still searched among all rows.
+        Use only this many random rows. Their neighbors are still searched among all rows.
     seed : int
         Random seed for the sample.
     max_memory : int
@@ -222,7 +222,7 @@ def hubness(
     seed: Seed = 0,
     max_memory: int = MAX_MEMORY,
 ) -> Hubness:
-    """Return the hubness of X: whether a few rows are nearest neighbors of very many, and how many are of none.
+    """Return the hubness of X: how unevenly rows occur among the nearest neighbors of other rows.
 
     Parameters
     ----------
@@ -233,8 +233,8 @@ def hubness(
     metric : {"euclidean", "cosine"}
         The distance.
     sample : int, optional
-        Search the neighbors of this number of random rows only. Fewer searches return fewer different rows, so the
-        share of anti-hubs rises: compare only values with the same sample size.
+        Search the neighbors of only this many random rows. Fewer searches return fewer distinct rows, so the share of
+        anti-hubs rises. Compare only values with the same sample size.
     seed : int
         Random seed for the sample.
     max_memory : int
@@ -312,7 +312,7 @@ def _neighbor_distances(
 
 
 def _drop_zero_rows(xp: Any, X: Array) -> Array:
-    """Return the rows of X that are not zero, and warn of the others, which have no direction."""
+    """Return the nonzero rows of X, and warn about zero rows, which have no direction."""
     some = nonzero_rows(X)
     if some.all():
         return X
@@ -323,7 +323,7 @@ def _drop_zero_rows(xp: Any, X: Array) -> Array:
 
 
 def _warn_duplicates(distances: np.ndarray, known: np.ndarray) -> None:
-    """Warn of rows that have a duplicate or no estimate."""
+    """Warn about rows that have a duplicate or no estimate."""
     duplicated, left_out = int((distances[:, 0] <= 0).sum()), int((~known).sum())
     if duplicated or left_out:
         warn_data(

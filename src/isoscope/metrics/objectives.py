@@ -1,4 +1,4 @@
-"""Compute the objectives by which Mickus et al. argue that isotropy and clusters conflict.
+"""The objectives with which Mickus et al. argue that isotropy and clusters conflict.
 
 The paper *maximizes* each of them. Sums of squared distances over pairs are traces of scatter matrices, so sums over
 the rows of each label suffice: the cost is O(n·d), not O(n²).
@@ -40,8 +40,8 @@ def isotropy_objective(X: Array, *, cosine: bool = False) -> Array:
     X : (n, d) array
         One row per vector.
     cosine : bool
-        Return the first line of the equation instead: cos(1, V) = √(PR/d), where V holds the variances along the
-        principal axes. The paper drops its denominator to get the sum. Only the cosine is independent of scale.
+        Return the first line of the equation instead: cos(1, V) = √(PR/d), where V contains the variances along the
+        principal axes. The paper drops the denominator to get the sum. Only the cosine is independent of scale.
 
     Examples
     --------

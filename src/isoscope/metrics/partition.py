@@ -1,4 +1,4 @@
-"""Measure isotropy by the partition function Z(c) = Σ exp(c·x): is it the same in all directions?"""
+"""Isotropy by the partition function Z(c) = Σ exp(c·x): whether it is the same in all directions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def partition_isotropy(X: Array, *, signs: Literal["both", "plus"] = "both", log
         The sign of an eigenvector is arbitrary. "both" uses c and −c, which makes the value well defined. "plus" uses
         the sign that the eigensolver returns, as the published code does; the value can then depend on the machine.
     log : bool
-        Return log(min Z/max Z), which stays finite where the ratio underflows.
+        Return log(min Z/max Z), which stays finite even if the ratio underflows.
 
     Examples
     --------
@@ -104,7 +104,7 @@ class LogSum(NamedTuple):
         return cls(largest, xp.sum(xp.exp(projected - largest), axis=0))
 
     def plus(self, xp: Any, other: LogSum) -> LogSum:
-        """Return the sum over the rows of both."""
+        """Return the sum over the rows of both sums."""
         largest = xp.maximum(self.largest, other.largest)
         some = largest > -math.inf  # the largest of no rows is −inf
         base = xp.where(some, largest, xp.zeros_like(largest))

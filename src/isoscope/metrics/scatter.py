@@ -1,4 +1,4 @@
-"""Compute the centered scatter matrix of a data set, its traces and its eigenvalues, without overflow."""
+"""The centered scatter matrix of a data set, its traces and its eigenvalues, computed without overflow."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class CenteredSums(NamedTuple):
 
 
 def scale_free_sums(xp: Any, X: Array, *, wide: bool) -> tuple[Array, CenteredSums]:
-    """Return X, rescaled if its squares would overflow or underflow, and its sums: for scores that ignore scale."""
+    """Return X, rescaled if its squares would over- or underflow, and its sums, for scores that ignore scale."""
     with np.errstate(over="ignore", invalid="ignore"):
         sums = centered_sums(xp, X, wide=wide)
     if is_traced(X):
@@ -150,7 +150,8 @@ def leave_one_out(xp: Any, X: Array, sums: CenteredSums) -> formulas.LeaveOneOut
 def eigenvalues(xp: Any, X: Array, center: bool, *, scale_free: bool = False) -> Array:
     """Return the eigenvalues of the smaller of XXᵀ and XᵀX, largest first; negative rounding errors become 0.
 
-    With `scale_free`, X may be rescaled if its squares would overflow or underflow: for shares, where scale cancels.
+    With `scale_free`, X may be rescaled if its squares would overflow or underflow. Use this for shares, in which the
+    scale cancels.
     """
     if not center and not is_traced(X):
         far = _far_spectrum(xp, X)

@@ -1,4 +1,4 @@
-"""Measure how the variance of a data set is distributed over its dimensions: IsoScore, anisotropy, effective rank."""
+"""The distribution of the variance of a data set over its dimensions: IsoScore, anisotropy, effective rank."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def isoscore_interval(
     -------
     Estimate
         The named tuple (value, low, high). The ends of the interval carry no gradient. They are infinite if a single
-        row holds all the variance.
+        row accounts for all the variance.
 
     Examples
     --------
@@ -181,7 +181,7 @@ def isoscore_interval(
     left = leave_one_out(xp, X, sums)
     rounding = 64 * n * float(xp.finfo(left.trace.dtype).eps)
     if to_float(xp.min(left.trace)) <= rounding * to_float(sums.trace):
-        low, high = -math.inf, math.inf  # one row holds all the variance
+        low, high = -math.inf, math.inf  # one row accounts for all the variance
     else:
         scores = score(n - 1, *left)
         spread = to_float(xp.sum((scores - xp.mean(scores)) ** 2) * (n - 1) / n) ** 0.5
@@ -243,7 +243,7 @@ def _grouped_traces(xp: Any, sums: GroupSums, n: int, d: int) -> formulas.Traces
 
 
 def isoscore_star(X: Array, shrinkage: Array, zeta: float = 0.2) -> Array:
-    """Return the IsoScore* of X: the IsoScore of its covariance, shrunk toward the covariance `shrinkage`.
+    """Return the IsoScore* of X: the IsoScore of its covariance after shrinkage toward the covariance `shrinkage`.
 
     IsoScore* is the IsoScore of (1−ζ)Σ_X + ζΣ_S. It varies little between small batches, but the choice of ζ and Σ_S
     biases it. It needs only traces: tr Σ_X, tr Σ_S, ‖Σ_X‖², ⟨Σ_X, Σ_S⟩ and ‖Σ_S‖².
@@ -391,7 +391,7 @@ def anisotropy(X: Array, k: int = 3, *, center: bool = False) -> Array:
         The number of axes: the result is anisotropy_1 … anisotropy_k.
     center : bool
         False, as published, keeps the mean, which then counts as a direction of its own. True subtracts the mean and
-        gives the shares of the covariance.
+        returns the shares of the covariance.
 
     Returns
     -------

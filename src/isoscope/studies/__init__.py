@@ -1,4 +1,4 @@
-"""Studies: five papers on isotropy as protocols to run again, with their published numbers next to ours."""
+"""Studies that rerun five papers on isotropy and compare the published numbers with ours."""
 
 from typing import TYPE_CHECKING
 

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 MAX_POINTS = 800
-"""Number of points drawn; more make the file larger but the picture no clearer."""
+"""The largest number of points that are drawn; more would enlarge the file without making the picture clearer."""
 
 _SIDE, _SCATTER_GAP, _LINE_HEIGHT = 200, 24, 22  # side of a picture in a file, gap between pictures, line of text
 _MAX_WIDTH, _LETTER = 960, 8.2  # width of a file, approximate width of a letter in a title
 _MAX_LEGEND_GROUPS = 15
-_MARGIN = 8  # inside a picture, so that no dot is clipped
+_MARGIN = 8  # margin inside a picture, so that no dot is clipped
 _AZIMUTH, _ELEVATION = math.radians(35), math.radians(25)  # direction of view of a 3-D picture
 
 
@@ -64,9 +64,9 @@ def render_scatter(cloud: Scatter) -> Markup:
 
 
 def draw_scatters(clouds: Sequence[Scatter], top: float) -> tuple[list[Markup], float, float]:
-    """Return scatter plots for a file, the width they take, and their lower end.
+    """Return scatter plots for a file, their total width, and the position of their lower end.
 
-    Each has a row for each view and a column for each coloring. As many stand side by side as fit.
+    Each scatter plot has a row for each view and a column for each coloring. As many as fit are placed side by side.
     """
     parts: list[Markup] = []
     columns = max(len(each.colors) for each in clouds)
@@ -84,7 +84,7 @@ def draw_scatters(clouds: Sequence[Scatter], top: float) -> tuple[list[Markup], 
 
 
 def _draw_scatter(cloud: Scatter, left: float, top: float) -> tuple[list[Markup], float]:
-    """Return a scatter plot for a file, with its title, views and legends, and its lower end."""
+    """Return a scatter plot for a file, with title, views and legends, and the position of its lower end."""
     thin = _subsample(cloud)
     parts = [tag("text", cloud.title, x=left, y=top + 16, class_="title")]
     top += 26
@@ -105,7 +105,7 @@ def _draw_scatter(cloud: Scatter, left: float, top: float) -> tuple[list[Markup]
 
 
 def _format_group_count(way: CategoricalColoring | ContinuousColoring) -> str:
-    """Return the number of groups if there are too many for a legend."""
+    """Return the number of groups as text if there are too many for a legend."""
     return (
         f" ({len(way.names)} of them)"
         if isinstance(way, CategoricalColoring) and len(way.names) > _MAX_LEGEND_GROUPS
@@ -145,7 +145,7 @@ def _draw_views(cloud: Scatter, way: CategoricalColoring | ContinuousColoring) -
 
 
 def _project_oblique(points: np.ndarray) -> np.ndarray:
-    """Return three directions as seen from the side and above; the third goes up."""
+    """Return a projection of three directions, seen from the side and above; the third points up."""
     x, y, z = points.T
     right = x * math.cos(_AZIMUTH) - y * math.sin(_AZIMUTH)
     away = x * math.sin(_AZIMUTH) + y * math.cos(_AZIMUTH)
@@ -170,7 +170,7 @@ def _subsample(cloud: Scatter) -> Scatter:
 def _draw_scatter_legend(
     way: CategoricalColoring | ContinuousColoring, x: float, y: float
 ) -> tuple[list[Markup], float]:
-    """Return the legend below a column of a file, and its lower end."""
+    """Return the legend below a column of a file, and the position of its lower end."""
     if isinstance(way, ContinuousColoring):
         low, high = way.ends
         steps = [tag("rect", x=x + 20 * i, y=y, width=20, height=10, class_=f"shade-{i}") for i in range(6)]
@@ -198,7 +198,7 @@ def _draw_scatter_legend(
 
 
 _NOT_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # not allowed in XML, not even escaped
-_PANEL_WIDTH, _PANEL_HEIGHT, _LEFT, _TOP, _GAP = 400, 240, 64, 44, 70  # of a panel in a file, in pixels
+_PANEL_WIDTH, _PANEL_HEIGHT, _LEFT, _TOP, _GAP = 400, 240, 64, 44, 70  # pixels of a panel in a file
 
 _STYLE = """
 text { font: 12px system-ui, sans-serif; fill: var(--quiet); }
@@ -211,7 +211,7 @@ path.line, path.line.thick { stroke-width: 2; } path.line.dashed { stroke-width:
 
 
 def render_figure(figure: Figure) -> Markup:
-    """Return a figure as a part of a page: title, caption, legend and panels."""
+    """Return a figure for a page: title, caption, legend and panels."""
     names = series_names(figure)
     only_scatters = all(isinstance(panel, Scatter) for panel in figure.panels)
     panels = [tag("figure", tag("h4", tag("bdi", each.title)), render_panel(each, names)) for each in figure.panels]
@@ -227,7 +227,7 @@ def render_figure(figure: Figure) -> Markup:
 
 
 def render_panel(panel: Panel | Scatter, names: Sequence[str]) -> Markup:
-    """Return a chart, or a scatter plot in each of its colorings; the place of a series in `names` is its color."""
+    """Return a chart, or a scatter plot in each coloring; the position of a series in `names` sets its color."""
     return render_scatter(panel) if isinstance(panel, Scatter) else build_chart(panel, names).to_svg()
 
 
@@ -266,7 +266,7 @@ def render_svg(figure: Figure, title: str) -> str:
 
 
 def series_names(figure: Figure) -> list[str]:
-    """Return the names of the series of all panels, each once."""
+    """Return the distinct names of the series in all panels."""
     panels = (panel for panel in figure.panels if isinstance(panel, Panel))
     return list(dict.fromkeys(series.name for panel in panels for series in panel.series))
 
@@ -308,7 +308,7 @@ def _build_line(series: Series, names: Sequence[str]) -> Line:
 
 
 def _named_lines(figure: Figure) -> list[Line]:
-    """Return the first line of each name."""
+    """Return the first line with each distinct name."""
     names = series_names(figure)
     panels = [panel for panel in figure.panels if isinstance(panel, Panel)]
     return [
@@ -322,7 +322,7 @@ def _format_tick(value: float) -> str:
 
 
 def _describe_panel(panel: Panel) -> str:
-    """Return the range of each series, for readers who cannot see the chart."""
+    """Return a description with the range of each series, for readers who cannot see the chart."""
     parts = []
     for series in panel.series:
         known = [y for y in series.y if math.isfinite(y)]
@@ -348,7 +348,7 @@ def _draw_panel(chart: Chart, x: float, y: float) -> Markup:
 
 
 def _legend_width(names: Sequence[str]) -> int:
-    """Return the width of a mark and the longest name, with about 7 pixels per letter."""
+    """Return the width of a legend entry: the mark and the longest name, at about 7 pixels per letter."""
     return max(210, 48 + 7 * max(map(len, names)))
 
 

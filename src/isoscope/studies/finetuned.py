@@ -1,4 +1,4 @@
-"""Fine-tuning as an arm of a study: one seed of `isoscope.finetune`, with its numbers and series."""
+"""Fine-tuning as an arm of a study: one seed of `isoscope.finetune`, with its results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def speedup_options(setting: Setting) -> dict[str, Any]:
 
 
 def speedup_notes(setting: Setting) -> list[str]:
-    """Return a note for the page on each of `SPEEDUP_PARAMETERS` that is on."""
+    """Return a note for the page on each of the enabled `SPEEDUP_PARAMETERS`."""
     words = {
         "group_lengths": "Each batch contains texts of similar length. Batches are re-formed in each epoch.",
         "bf16": "Training and the measurements during training use bfloat16 where that is safe. Weights, "
@@ -47,33 +47,33 @@ def finetune_arm(bench: ArmContext, model: Model, task: Task, seed: int, **setti
     Parameters
     ----------
     bench : ArmContext
-        The context of the arm: its folder holds the checkpoints.
+        The context of the arm; its folder contains the checkpoints.
     model : Model
         The model to fine-tune.
     task : Task
-        A task of `isoscope.studies.datasets.tasks.read_task`.
+        A task from `isoscope.studies.datasets.tasks.read_task`.
     seed : int
         The seed of the arm.
     **settings
-        Options of `isoscope.finetune`: regularizer, weight, epochs, limit, … With ``keep_model=True`` the model stays
+        Options of `isoscope.finetune`: regularizer, weight, epochs, limit, … With ``keep_model=True``, the model stays
         in `model_folder` until the arm is done.
 
     Returns
     -------
     dict
         ``final`` and ``late`` (means over the last 30%) map names to numbers: the scores, the loss on the dev set, and
-        the tracker's measurements, such as ``layer_6/anisotropy_1``; ``start`` has the measurements before the first
-        step. ``series`` maps each name to two lists, ``step`` and ``value``. ``measure`` is the name of the main
-        score, ``layers`` the names of the layers from the embeddings up, ``settings`` the settings that were used.
-        ``clouds`` and ``too_small`` count the groups of states that the regularizer saw, and those that were too small.
-        Then ``steps``, ``notes`` and ``collapses``.
+        the tracker's measurements, such as ``layer_6/anisotropy_1``. ``start`` contains the measurements before the
+        first step. ``series`` maps each name to two lists, ``step`` and ``value``. ``measure`` is the name of the main
+        score, ``layers`` are the names of the layers from the embeddings up, and ``settings`` are the settings that
+        were used. ``clouds`` and ``too_small`` count the groups of states that the regularizer saw, and those that were
+        too small. The other keys are ``steps``, ``notes`` and ``collapses``.
     """
 
     def tell(stage: str, done: int, share: float, note: str = "") -> None:
         bench.tell(share, note)
 
     folder = Path(model.place).expanduser()
-    place = str(folder.absolute()) if folder.exists() else model.place  # however it was spelled
+    place = str(folder.absolute()) if folder.exists() else model.place  # regardless of spelling
     found = finetune(place, task, output=bench.folder / _FOLDER, seeds=[seed], progress=tell, **settings)
     one = found.seeds[0]
     series = _series(one)
@@ -101,7 +101,7 @@ def model_folder(bench: ArmContext, seed: int) -> Path:
 
 
 def limit_dev(task: Task, limit: int) -> Task:
-    """Return the task with at most this many dev rows, the same share of every class; all for 0."""
+    """Return the task with at most this many dev rows, with the same share of every class; 0 means all."""
     if not 0 < limit < len(task.dev):
         return task
     return replace(task, dev=task.dev.part(stratified_sample(task.dev.labels, limit, seed=0)))

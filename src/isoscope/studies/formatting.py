@@ -1,4 +1,4 @@
-"""Format the numbers, times and verdicts of a study, for its page, its summary and the terminal."""
+"""Text formats of a study's numbers, times and verdicts, for its page, its summary and the terminal."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ OBSERVATIONS = "Our own observations, which the paper does not claim"
 """The heading of the observations on a page."""
 
 _MAX_PLAIN = 1e9
-_MAX_NAME_BYTES = 200  # file systems allow 255; the rest is for suffixes
+_MAX_NAME_BYTES = 200  # file systems allow 255; the remainder is for suffixes
 
 
 def format_number(value: float, digits: int, *, signed: bool = False) -> str:
     """Return a number with this many decimals; very small and very large numbers in scientific notation.
 
-    With `signed`, numbers from 0 on get a plus sign.
+    With `signed`, nonnegative numbers get a plus sign.
 
     >>> format_number(-0.8829, 3), format_number(1.35e-5, 3), format_number(7.97e22, 1), format_number(float("nan"), 3)
     ('−0.883', '1.35e−5', '7.97e22', '–')
@@ -37,7 +37,7 @@ def format_number(value: float, digits: int, *, signed: bool = False) -> str:
 
 
 def format_range(values: Iterable[float], digits: int, *, signed: bool = False) -> str:
-    """Return the smallest and the largest value, or one number if both read the same.
+    """Return the smallest and the largest value as text, or one number if both look the same.
 
     >>> format_range([0.25, -1, 3], 1), format_range([2.0, 2.0], 0), format_range([], 3)
     ('−1.0 to 3.0', '2', '–')
@@ -56,7 +56,7 @@ def format_published(published: Number | None, ours: Value | None, digits: int) 
     spread = "" if published.uncertainty is None else f" ± {format_number(published.uncertainty, digits)}"
     difference = ""
     if ours is not None and not math.isnan(ours.mean):
-        gap = round(ours.mean - published.value, 15)  # equal numbers may differ by rounding
+        gap = round(ours.mean - published.value, 15)  # equal numbers may differ by rounding errors
         difference = f" ({format_number(gap, digits, signed=True)})"
     return f"{format_number(published.value, digits)}{spread}{difference}"
 
@@ -76,7 +76,7 @@ def format_claim_counts(verdicts: Sequence[Verdict]) -> str:
 
 
 def file_name(key: str) -> str:
-    """Return a file name for an arm's key that is valid on any system; different keys have different names.
+    """Return a file name for an arm's key that is valid on any system; distinct keys have distinct names.
 
     >>> file_name("cola/seed-0")
     'cola--seed-0-439fb5'
@@ -99,7 +99,7 @@ def _sanitize_key(key: str) -> str:
 
 
 def format_run_time(facts: Mapping[str, Any]) -> str:
-    """Return how long a run took, and for how many arms.
+    """Return the run time and the number of arms, as text.
 
     >>> [format_run_time({"seconds": 42, "arms": 1, "arms_in_all": arms}) for arms in (1, 6)]
     ['42 s for 1 arm', '42 s for 1 of 6 arms']
@@ -111,7 +111,7 @@ def format_run_time(facts: Mapping[str, Any]) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Return a duration in seconds, minutes or hours.
+    """Return a duration as text, in seconds, minutes or hours.
 
     >>> format_duration(42), format_duration(4000), format_duration(90)
     ('42 s', '1 h 7 min', '2 min')

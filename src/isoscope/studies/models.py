@@ -1,4 +1,4 @@
-"""Models of a study: by name on the Hugging Face hub, or in local folders."""
+"""The models of a study: names on the Hugging Face hub, or local folders."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _BLOCK_COUNT, _BLOCK_BYTES = 64, 2**14
 
 @dataclass(frozen=True)
 class Model:
-    """A model by hub name or local folder; or a folder or file of word vectors."""
+    """A model: its hub name or local folder, or a folder or file of word vectors."""
 
     place: str
 
     @property
     def name(self) -> str:
-        """Return the model's name in tables and files: the last part of its place.
+        """Return the model's name in tables and files: the last component of its path or hub name.
 
         >>> Model("sentence-transformers/all-MiniLM-L6-v2").name
         'all-MiniLM-L6-v2'
@@ -28,12 +28,12 @@ class Model:
 
     @property
     def holds_word_vectors(self) -> bool:
-        """Whether the place holds static word vectors instead of a transformer."""
+        """Whether the folder or file contains static word vectors instead of a transformer."""
         path = Path(self.place)
         return path.is_file() or (path / "vectors.npy").is_file()
 
     def fingerprint(self) -> str:
-        """Return a hash of the file names, file sizes and configuration; the hub name for a model on the hub."""
+        """Return a hash of the file names, file sizes and configuration; for a model on the hub, its name."""
         if not Path(self.place).expanduser().exists():
             return self.place
         digest = hashlib.sha256()
@@ -44,9 +44,9 @@ class Model:
         return digest.hexdigest()[:16]
 
     def weights_fingerprint(self) -> str:
-        """Return a hash of the weights, which changes after fine-tuning; "" for a model on the hub.
+        """Return a hash of the weights, which changes with fine-tuning; "" for a model on the hub.
 
-        Only some blocks of a large file are read: other weights of the same shape differ nearly everywhere.
+        Only some blocks of a large file are read, because different weights of the same shape differ nearly everywhere.
         """
         if not Path(self.place).expanduser().exists():
             return ""

@@ -1,4 +1,4 @@
-"""Render the page and the summary of a study."""
+"""The HTML page and the Markdown summary of a study."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def write_summary(study: Study, outcome: Outcome, facts: Mapping[str, Any], folder: Path) -> None:
-    """Write ``summary.md`` and its figures in ``figures/``, and remove figures of earlier runs."""
+    """Write ``summary.md`` and its figures in ``figures/``; remove figures of earlier runs."""
     figures = folder / "figures"
     figures.mkdir(exist_ok=True)
     names = {each.key: f"{figure_name(each.key)}.svg" for each in outcome.figures}
@@ -61,7 +61,7 @@ def render_summary(study: Study, outcome: Outcome, facts: Mapping[str, Any]) -> 
 
 
 def render_claims(verdicts: Sequence[Verdict]) -> str:
-    """Return a Markdown table of claims with the published evidence, ours, the verdict and its reason."""
+    """Return a Markdown table of claims with the published evidence, our evidence, the verdict and its reason."""
     return _render_markdown_table(
         ("claim", "published", "ours", "holds?"),
         [
@@ -196,7 +196,7 @@ def _render_table(table: Table) -> Markup:
 
 
 def _render_rows(row: Row, table: Table) -> list[Markup]:
-    """Return the row of our numbers, and below it the published ones with the difference in parentheses."""
+    """Return the row of our numbers, followed by the published ones with the difference in parentheses."""
     rows = [
         tag(
             "tr",

@@ -1,4 +1,4 @@
-"""Run a study: check its settings, run or resume its arms, and write its results."""
+"""The run of a study: its settings are checked, its arms run or resumed, and its results written."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 
 SETTINGS_SCHEMA = "isoscope.study-settings/1"
-_SEED_PARAMETERS = ("seeds", "draws")  # where they are lists
-_MAX_SEEDS = 1000  # a larger number is probably meant as one seed
-_MODEL_FILES = ("config.json", "modules.json", "vectors.npy")  # a model's folder has at least one of them
+_SEED_PARAMETERS = ("seeds", "draws")  # if they are lists
+_MAX_SEEDS = 1000  # a larger number is probably intended as one seed
+_MODEL_FILES = ("config.json", "modules.json", "vectors.npy")  # a model folder contains at least one of them
 
 
 def make_setting(
@@ -73,7 +73,7 @@ def make_setting(
 
 
 def _find_model(place: str) -> Model:
-    """Return the model in a folder, or one on the hub: "bert-base-uncased", "FacebookAI/roberta-base"."""
+    """Return a model in a folder, or on the hub, such as "bert-base-uncased" or "FacebookAI/roberta-base"."""
     path = Path(place).expanduser()
     if path.is_dir() and not any((path / each).is_file() for each in _MODEL_FILES):
         raise NotFoundError(
@@ -81,7 +81,7 @@ def _find_model(place: str) -> Model:
             "word vectors as vectors.npy and words.txt"
         )
     if path.exists():
-        return Model(os.path.abspath(path))  # also resolves . and .. to a name
+        return Model(os.path.abspath(path))  # this also resolves . and .. to a name
     if path.is_absolute() or place.startswith((".", "~")) or place.count("/") > 1 or place.endswith("/"):
         raise NotFoundError(
             f"there is no folder {path}: pass a folder with a model's config.json, weights and tokenizer, as written "
@@ -108,7 +108,7 @@ def _to_tuple(value: Any) -> Any:
 
 
 def settings_to_dict(study: Study, setting: Setting) -> dict[str, Any]:
-    """Return everything that decides the results of the arms, as a dict for JSON."""
+    """Return everything that determines the results of the arms, as a dictionary for JSON."""
     return {
         "study": study.name,
         "quick": setting.quick,
@@ -120,7 +120,7 @@ def settings_to_dict(study: Study, setting: Setting) -> dict[str, Any]:
 
 
 def compare_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Return what makes finished arms unusable, as phrases: other models, data or parameters that do not widen."""
+    """Return the changes that make finished arms unusable: models, data, or parameters without `widens`."""
     if old["study"] != new["study"]:
         return [f"it is a run of {old['study']}, not of {new['study']}"]
     widening = {name for name, each in study_by_name(new["study"]).parameters.items() if each.widens}
@@ -134,7 +134,7 @@ def compare_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str
 
 
 def merge_settings(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings to write: models and data sets of earlier arms are kept, also those not used now."""
+    """Return the settings to write; they keep the models and data sets of earlier arms, even if not used now."""
     if old is None:
         return dict(new)
     return {**new, **{kind: {**old.get(kind, {}), **new[kind]} for kind in ("models", "weights", "data")}}
@@ -183,7 +183,7 @@ def run_study(
     """Run a paper's protocol, and compare our numbers with the published ones.
 
     Finished arms are saved in `output`. A repeated call reads them back and runs only the missing ones, so it resumes
-    an interrupted run. It rejects other settings in the same folder, but adds more seeds, tasks and models.
+    an interrupted run. It rejects different settings in the same folder, but it can add more seeds, tasks and models.
 
     Parameters
     ----------
@@ -194,15 +194,15 @@ def run_study(
     models : sequence of str or path, optional
         Folders, or names on the Hugging Face hub. Default: the paper's models.
     data : path, optional
-        The folder with the data sets' folders. Default: data sets are read from the hub.
+        The folder that contains the data sets' folders. Default: data sets are read from the hub.
     quick : bool
-        Run a smaller version that takes minutes and shows the same direction.
+        Run a smaller version that takes minutes and shows the same trends.
     only : str or sequence of str
         Run only the arms whose key matches one of these patterns, such as ``"cola/*/seed-0"``. Tables and verdicts then
-        use these and the arms that are already in `output`. Default: all arms.
+        use these arms and those that are already in `output`. Default: all arms.
     progress : bool or callable
-        Show a progress bar; or a function that receives the arm's number, the finished arms, the share of the work
-        done, and a note.
+        Whether to show a progress bar; or a function that receives the arm's number, the number of finished arms, the
+        share of the work done, and a note.
     **parameters
         Parameters of the study: see its `parameters`, or ``isoscope study show NAME``. `seeds` is the number of seeds,
         or a list of them.
@@ -225,7 +225,7 @@ def run_study(
     asked = _match_keys(arms, (only,) if isinstance(only, str) else only)
     with run_folder.open(parents=True):
         earlier = run_folder.check(told, compare=compare_settings)
-        for each in ("work", "shared") if earlier is None else ():  # unfinished arms of other settings
+        for each in ("work", "shared") if earlier is None else ():  # unfinished arms with other settings
             shutil.rmtree(folder / each, ignore_errors=True)
         run_folder.write(merge_settings(earlier, told))
         began = time.monotonic()
@@ -261,7 +261,7 @@ def _check_distinct(arms: Sequence[Arm]) -> Sequence[Arm]:
 
 
 def _match_keys(arms: Sequence[Arm], patterns: Sequence[str]) -> set[str]:
-    """Return the keys of the arms that match a pattern; of all arms if there are no patterns."""
+    """Return the keys of the arms that match a pattern, or of all arms if there are no patterns."""
     keys = [each.key for each in arms]
     if not patterns:
         return set(keys)
@@ -285,7 +285,7 @@ def _arm_path(folder: Path, arm: Arm) -> Path:
 def _run_arms(
     arms: Sequence[Arm], folder: Path, progress: Progress
 ) -> tuple[dict[str, Any], dict[str, float], dict[str, InputError]]:
-    """Each arm that is not done, in its order; what all of them gave, how long each took, and those that failed."""
+    """Run the unfinished arms in order; return the results and run times of all arms, and the errors of failed arms."""
     shared = folder / "shared"
     for each in (folder / "arms", shared):
         each.mkdir(exist_ok=True)
@@ -294,7 +294,7 @@ def _run_arms(
     failed: dict[str, InputError] = {}
     paths = [_arm_path(folder, arm) for arm in arms]
     total = sum(each.cost for each in arms)
-    before = sum(arm.cost for arm, path in zip(arms, paths, strict=True) if path.exists())  # it takes no time now
+    before = sum(arm.cost for arm, path in zip(arms, paths, strict=True) if path.exists())  # these take no time
     for place, (arm, path) in enumerate(zip(arms, paths, strict=True)):
         done = _read_arm(path, arm)
         if done is None:
@@ -311,17 +311,17 @@ def _run_arms(
                 result = jsonable(arm.run(ArmContext(own, shared, tell)))
             except MissingExtra:
                 raise
-            except InputError as error:  # such as a training that diverges: the other arms are run all the same
+            except InputError as error:  # such as diverging training; the other arms still run
                 failed[arm.key] = error
                 continue
             done = {"key": arm.key, "seconds": round(time.monotonic() - began, 3), "result": result}
             write_json(jsonable(done), path, indent=1)
-            done = _read_arm(path, arm) or done  # what the next start reads, to the last key
+            done = _read_arm(path, arm) or done  # exactly what the next run will read
             shutil.rmtree(own, ignore_errors=True)
             tell(1.0)
             before += arm.cost
         results[arm.key], seconds[arm.key] = _null_to_nan(done["result"]), done["seconds"]
-    with suppress(OSError):  # what other arms have begun stays
+    with suppress(OSError):  # the unfinished work of other arms stays
         (folder / "work").rmdir()
     return results, seconds, failed
 
@@ -388,7 +388,7 @@ def _check_extra(study: Study, setting: Setting) -> None:
 
 
 def verdict_to_dict(verdict: Verdict) -> dict[str, Any]:
-    """Return a verdict as a dictionary for JSON, with the cases from which it is derived."""
+    """Return a verdict as a dictionary for JSON, with the cases that it is derived from."""
     return {
         **asdict(verdict.claim),
         "published": verdict.published,
@@ -401,7 +401,7 @@ def verdict_to_dict(verdict: Verdict) -> dict[str, Any]:
 
 
 def read_case(told: Mapping[str, Any]) -> Case:
-    """Return a case from its dictionary in JSON, where null stands for numbers that are not finite."""
+    """Return a case from its JSON dictionary, in which null stands for non-finite numbers."""
     low, high = (math.nan if end is None else float(end) for end in told["interval"])
     least, greatest = told["claimed"]
     claimed = (-math.inf if least is None else float(least), math.inf if greatest is None else float(greatest))

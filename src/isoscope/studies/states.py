@@ -1,4 +1,4 @@
-"""Hidden states that several arms share: embedded once into the run's shared folder."""
+"""Hidden states that several arms share; they are embedded once, into the run's shared folder."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def embed_once(
     finish: Callable[[Store, Path], None] | None = None,
     **options: Any,
 ) -> Path:
-    """Embed texts into the run's shared folder unless an earlier arm did, and return the folder of the states.
+    """Embed texts into the run's shared folder, unless an earlier arm did so, and return the folder of the states.
 
-    The states get their final name when they are complete. An interrupted embedding resumes.
+    The states get their final name when they are complete. An interrupted embedding is resumed.
 
     Parameters
     ----------
@@ -37,11 +37,12 @@ def embed_once(
     model : Model
         The model that embeds the texts.
     texts : callable
-        Returns the texts; not called if the states exist.
+        A function that returns the texts; it is not called if the states exist.
     weight : float
         The share of the arm's progress that embedding takes.
     finish : callable, optional
-        Called with the store and its folder before the states get their final name, to check them or to add files.
+        A function that is called with the store and its folder before the states get their final name, to check them or
+        to add files.
     **options
         Options of `isoscope.embed`.
     """

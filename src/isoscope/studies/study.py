@@ -1,4 +1,4 @@
-"""The parts of a study: arms, parameters, published numbers and outcome; and the registry of studies."""
+"""The components of a study (arms, parameters, published numbers, outcome), and the registry of studies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Number:
-    """A published number, its uncertainty as the paper gives it (mostly a standard deviation), and its place."""
+    """A published number, its uncertainty as stated in the paper (usually a standard deviation), and its location."""
 
     table: str
     row: str
@@ -67,7 +67,7 @@ class Published:
     titles: dict[str, str]
     """The title of each table."""
     observations: tuple[Claim, ...] = ()
-    """Statements of ours that the study also tests; `where` says what led to them."""
+    """Our own statements that the study also tests; `where` says what led to them."""
 
     def number(self, table: str, row: str, column: str) -> Number | None:
         """Return a published number, or None if the cell is empty; raise a `KeyError` for an unknown table."""
@@ -76,14 +76,14 @@ class Published:
     def numbers(self, table: str, row: str, columns: Mapping[str, str] | Iterable[str]) -> dict[str, Number]:
         """Return the published numbers of a row, by our column names; empty cells are left out.
 
-        `columns` maps our names to the paper's, or lists names that are the same in both.
+        `columns` maps our names to the paper's, or lists names that are identical in both.
         """
         names = columns if isinstance(columns, Mapping) else {name: name for name in columns}
         cells = {ours: self.number(table, row, theirs) for ours, theirs in names.items()}
         return {ours: number for ours, number in cells.items() if number is not None}
 
     def first(self, table: str) -> Number:
-        """Return the first number of a table, which has the table's place and note."""
+        """Return the first number of a table, which carries the table's location and note."""
         return next(iter(self.tables[table].values()))
 
     def rows(self, table: str) -> list[str]:
@@ -129,7 +129,7 @@ def _parse_numbers(key: str, table: dict[str, Any]) -> dict[tuple[str, str], Num
 
 @dataclass(frozen=True)
 class Value:
-    """One of our numbers over its seeds: mean, sample standard deviation, and 95% interval of the mean.
+    """One of our numbers over its seeds: the mean, the sample standard deviation, and the 95% interval of the mean.
 
     >>> Value.of([1.0, 2.0, 3.0]).interval
     (-0.48..., 4.48...)
@@ -141,7 +141,7 @@ class Value:
 
     @classmethod
     def of(cls, values: Iterable[float] | float) -> Value:
-        """Return the value of one number per seed, or of a single number."""
+        """Return the value from one number per seed, or from a single number."""
         seeds = (float(values),) if isinstance(values, int | float) else tuple(map(float, values))
         spread = stdev(seeds) if len(seeds) > 1 and all(map(math.isfinite, seeds)) else math.nan
         return cls(fmean(seeds), spread, seeds)
@@ -163,7 +163,7 @@ class Row:
     ours: Mapping[str, Value]
     published: Mapping[str, Number] = field(default_factory=dict)
     of: str = ""
-    """The model of the published numbers, if it differs from ours: "bert-base-uncased"."""
+    """The model of the published numbers if it differs from ours, such as "bert-base-uncased"."""
 
 
 @dataclass(frozen=True)
@@ -178,10 +178,10 @@ class Table:
     note: str = ""
     digits: int = 3
     row_name: str = ""
-    """The heading of the row names: "task", "model"."""
+    """The heading of the row names, such as "task" or "model"."""
 
     def choose_digits(self, row: Row, column: str) -> int:
-        """Return the number of decimals: 0 for a column of counts (in a one-column table: for a row of counts)."""
+        """Return the number of decimals: 0 for a column of counts, or for a row of counts in a one-column table."""
         rows = [row] if len(self.columns) == 1 else self.rows
         ours = [seed for each in rows if column in each.ours for seed in each.ours[column].seeds]
         theirs = [each.published[column].value for each in rows if column in each.published]
@@ -193,7 +193,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Series:
-    """A line, with a band from `low` to `high` if given, or a set of dots."""
+    """A line or a set of dots, with a band from `low` to `high` if given."""
 
     name: str
     x: Sequence[float]
@@ -207,7 +207,7 @@ class Series:
 
     @classmethod
     def over_seeds(cls, name: str, x: Sequence[float], values: Sequence[Value]) -> Series:
-        """Return a line of means with a band of one standard deviation; without a band for a single seed."""
+        """Return a line of means with a band of one standard deviation; a single seed has no band."""
         means = [each.mean for each in values]
         if any(math.isnan(each.std) for each in values):
             return cls(name, x, means)
@@ -279,22 +279,22 @@ class Case:
 
     @classmethod
     def of(cls, words: str, value: Value, claimed: Bounds) -> Case:
-        """Return the case of a mean over seeds; a value of a single seed counts as exact."""
+        """Return the case for a mean over seeds; a value from a single seed counts as exact."""
         return cls.over_seeds(words, value, claimed) if len(value.seeds) > 1 else cls.exact(words, value.mean, claimed)
 
     @classmethod
     def exact(cls, words: str, estimate: float, claimed: Bounds) -> Case:
-        """Return the case of a number without random variation."""
+        """Return the case for a number without random variation."""
         return cls(words, float(estimate), (float(estimate), float(estimate)), claimed)
 
     @classmethod
     def over_seeds(cls, words: str, value: Value, claimed: Bounds) -> Case:
-        """Return the case of a mean over seeds, with Student's interval; NaN for a single seed."""
+        """Return the case for a mean over seeds, with Student's interval; NaN for a single seed."""
         return cls(words, value.mean, value.interval, claimed)
 
     @property
     def holds(self) -> Holds:
-        """Whether the interval lies inside the claimed range (yes), outside (no), or neither (undecided)."""
+        """Whether the interval lies inside the claimed range (yes), outside it (no), or partly inside (undecided)."""
         low, high = self.interval
         if self.claimed[0] < low and high < self.claimed[1]:
             return Holds.yes
@@ -339,7 +339,7 @@ class Parameter:
     """A parameter of a study: its defaults in a full and in a quick run, and the values that it accepts.
 
     Bounds and choices apply to every entry of a list. A parameter that `widens` only adds or removes arms, so a run can
-    be resumed with another value of it.
+    be resumed with another value.
     """
 
     full: Any
@@ -353,7 +353,7 @@ class Parameter:
     choices: Iterable[str] | None = None
 
     def parse(self, name: str, text: str) -> Any:
-        """Return the value of a text, of the type of the default; raise an `InputError` for a value not accepted."""
+        """Return the value in a text, in the type of the default; raise an `InputError` if it is not accepted."""
         default = self.full
         try:
             if isinstance(default, tuple):
@@ -424,7 +424,7 @@ class ArmContext:
     """The folders of an arm, and its progress callback."""
 
     folder: Path
-    """The arm's own folder: kept if the arm is interrupted, removed when it is done."""
+    """The arm's own folder; it is kept if the arm is interrupted and removed when the arm is finished."""
     shared: Path
     """The run's folder for files that several arms use, such as embedded texts."""
     tell: Callable[[float, str], None]
@@ -433,20 +433,20 @@ class ArmContext:
 
 @dataclass(frozen=True)
 class Arm:
-    """A unit of work whose result is saved: a task, a model and a seed, for example. Arms are reproducible."""
+    """A reproducible unit of work whose result is saved, such as one task with one model and one seed."""
 
     key: str
-    """A unique key that names everything by which arms differ: "cola/all-MiniLM-L6-v2/seed-0"."""
+    """A unique key that names everything in which arms differ, such as "cola/all-MiniLM-L6-v2/seed-0"."""
     words: str
     """A description for the progress bar."""
     run: Callable[[ArmContext], dict[str, Any]]
     """Return the result, which must be serializable as JSON; NaN is allowed."""
     cost: float = 1.0
-    """Duration relative to other arms, for the estimate of the time left."""
+    """The duration relative to other arms, to estimate the remaining time."""
 
 
 class Study(ABC):
-    """A paper's protocol. Studies contain no mathematics of their own: they call the library."""
+    """A study: the protocol of a paper. Studies contain no mathematics of their own, but call the library."""
 
     name: ClassVar[str]
     about: ClassVar[str]
@@ -456,7 +456,7 @@ class Study(ABC):
     quick_models: ClassVar[tuple[str, ...]]
     parameters: ClassVar[Mapping[str, Parameter]]
     extra: ClassVar[str] = ""
-    """The extra of the package that the study needs, such as train."""
+    """The extra of the package that the study needs, such as "train"."""
 
     @property
     def published(self) -> Published:
@@ -473,7 +473,7 @@ class Study(ABC):
 
     @abstractmethod
     def arms(self, setting: Setting) -> list[Arm]:
-        """Return the arms in the order in which they run; those that give a first overview come first."""
+        """Return the arms in the order in which they run; those that provide a first overview come first."""
 
     @abstractmethod
     def outcome(self, setting: Setting, results: Results) -> Outcome:

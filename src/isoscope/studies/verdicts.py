@@ -1,4 +1,4 @@
-"""The rule by which all studies judge claims, and confidence intervals for their cases."""
+"""The rule that all studies use to judge claims, and confidence intervals for their cases."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def judge(cases: Sequence[Case], most: float = 1.0) -> Holds:
     Parameters
     ----------
     cases : sequence of Case
-        One for each task, model, data set or layer.
+        The cases, one for each task, model, data set or layer.
     most : float
         The share of the cases that must agree for the verdict yes.
 
@@ -73,7 +73,7 @@ def count_cases(cases: Sequence[Case]) -> tuple[int, int, int]:
 
 
 def share_of(cases: Sequence[Case], unit: str = "") -> str:
-    """Return how many of the cases agree, as text.
+    """Return, as text, how many of the cases agree.
 
     >>> from isoscope.studies.study import Case
     >>> share_of([Case.exact("", 1.0, ABOVE_ZERO), Case.exact("", -1.0, ABOVE_ZERO)], "layers")
@@ -99,19 +99,19 @@ class Evidence:
     """The published evidence in a few words."""
     cases: Sequence[Case] = ()
     why: str = ""
-    """What a case is, and other notes for the reader."""
+    """The definition of a case, and other notes for the reader."""
     ours: str | None = None
     """Our evidence in a few words; by default each case with its interval."""
     untested: str = "not run"
-    """The text that replaces it if there is no case."""
+    """The text that replaces our evidence if there is no case."""
     most: float = 1.0
     """The share of the cases that must agree for the verdict yes."""
     digits: int = 3
-    """Decimals of the listed cases."""
+    """The number of decimals of the listed cases."""
 
 
 def judge_claims(claims: Iterable[Claim], evidence: Mapping[str, Callable[[], Evidence]]) -> list[Verdict]:
-    """Return the verdict on each claim, from functions that collect its evidence, by claim key."""
+    """Return the verdict on each claim; `evidence` maps claim keys to functions that return the evidence."""
     return [make_verdict(claim, evidence[claim.key]()) for claim in claims]
 
 
@@ -127,7 +127,7 @@ def make_verdict(claim: Claim, evidence: Evidence) -> Verdict:
 
 
 def format_counts(cases: Sequence[Case]) -> str:
-    """Return how many cases agree, contradict the claim and are undecided, as text.
+    """Return, as text, how many cases agree, contradict the claim or are undecided.
 
     >>> from isoscope.studies.study import Case
     >>> format_counts([Case.exact("", 1.0, ABOVE_ZERO), Case("", 1.0, (-1.0, 3.0), ABOVE_ZERO)])
@@ -166,7 +166,7 @@ def correlation(x: Sequence[float], y: Sequence[float], *, ranks: bool = False) 
 
 
 def correlation_interval(r: float, n: int, *, ranks: bool = False) -> Bounds:
-    """Return the 95% interval of a correlation of n pairs, by Fisher's z; NaN for fewer than four pairs.
+    """Return the 95% interval of a correlation over n pairs, by Fisher's z; NaN for fewer than four pairs.
 
     For Spearman's ρ the standard error is that of Bonett and Wright (2000), which is wider.
 

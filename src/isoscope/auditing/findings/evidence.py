@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SHARE_LOOK, SHARE_BAD = 0.1, 0.5
 """For shares: `look` from one in ten, `bad` from one in two."""
 BROKEN_LOOK, BROKEN_BAD = 0.01, 0.1
-"""For rows that should not be there: `look` from one in a hundred, `bad` from one in ten."""
+"""For rows that should not exist: `look` from one in a hundred, `bad` from one in ten."""
 
 IF_CONFIRMED = "if `isoscope advise` confirms it on your task"
 """Every suggestion to use a repair ends with this: the shape alone does not show whether the repair helps."""

@@ -82,7 +82,7 @@ def isoscore(e: Evidence) -> Iterator[Finding]:
     judged = _capacity_range(e, lambda dimensions: (dimensions - 1) / (e.d - 1), 1.0)
     title, unbiased = "IsoScore (unbiased)", value
     used = min(1 + value * (e.d - 1), float(e.d))
-    expected = 1 / (1 / max(used, 1.0) + 1 / rows)  # dimensions by the published estimate
+    expected = 1 / (1 / max(used, 1.0) + 1 / rows)  # dimensions according to the published estimate
     meaning, advice = _describe_capacity(e, judged.verdict(value), used, "evenly", f"The estimate {e.assumption}.")
     if 1 + published * (e.d - 1) < expected / 2:  # n rows are too few to estimate the fourth moments
         title, value, used = "IsoScore (as published)", published, 1 + published * (e.d - 1)

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from isoscope.studies.study import Bounds, Published, Verdict
 
 HIGH_SIMILARITY, NEAR_ZERO, SMALL_LID_SHARE = 0.2, 0.1, 1 / 50
-"""Limits of a high similarity, of one near zero, and of a small LID (as a share of the width)."""
+"""The limits for a high similarity, a similarity near zero, and a small LID (as a share of the width)."""
 MAJORITY_SHARE = 0.5
-"""The least share of the variance along three directions for a Swiss roll, and of S_inter removed by one mean for an
-offset."""
+"""The smallest share of the variance along three directions that counts as a Swiss roll, and the smallest share of
+S_inter removed by one mean that counts as an offset."""
 MIN_AGREEING_SHARE = 0.9
-"""The share of the cases that must agree for the verdict yes: a model has many layers."""
+"""The share of the cases that must agree for the verdict yes; it is below 1 because a model has many layers."""
 MIN_EXPLAINED_SHARE = 0.1
-"""The least share of the variance that a token's place, frequency or kind explains if the directions follow it."""
+"""The smallest share of the variance that a token's position, frequency or kind must explain."""
 
 _LID = "LID, cosine"
 _STATIC = ("GloVe", "GloVe-2M", "GNEWS")
@@ -123,7 +123,7 @@ def _layer_evidence(
     what: str,
     untested: str,
 ) -> Evidence:
-    """Return a case for each layer of each model and corpus: the mean over its seeds."""
+    """Return a case for each layer of each model and corpus, with the mean over its seeds."""
     if not results.layers:
         return Evidence(published, untested=untested, most=MIN_AGREEING_SHARE)
     cases = []
@@ -170,7 +170,7 @@ def _published_value(published: Published, row: str, column: str) -> float:
 
 
 def _below_static_evidence(published: Published, results: LayerResults) -> Evidence:
-    """Compare each model and corpus with each set of word vectors, at the largest number of rows that both have."""
+    """Return evidence from comparing each model and corpus with word vectors, at the largest common number of rows."""
     values = {row: _published_value(published, row, _LID) for row in published.rows("lid")}
     static, others = ([value for row, value in values.items() if (row in _STATIC) is so] for so in (True, False))
     theirs = f"{min(others):g} to {max(others):g} against {min(static):g} to {max(static):g}"

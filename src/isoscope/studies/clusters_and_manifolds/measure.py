@@ -1,4 +1,4 @@
-"""Measure the similarities, clusters and local dimension of a layer."""
+"""Measurements of a layer: similarities, clusters and local dimension."""
 
 from __future__ import annotations
 
@@ -24,44 +24,44 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LayerResults:
-    """The results of the finished arms: of layers, and of word vectors."""
+    """The results of the finished arms for layers and for word vectors."""
 
     layers: list[dict[str, Any]]
     words: list[dict[str, Any]]
 
     @classmethod
     def of(cls, results: Results) -> LayerResults:
-        """Return the results of each kind, layers in order."""
+        """Return the results of each kind, with layers in order."""
         kinds = {what: [each for each in results.values() if each["what"] == what] for what in ("layer", "words")}
         return cls(sorted(kinds["layer"], key=lambda each: int(each["layer"])), kinds["words"])
 
     def by_corpus_and_model(self) -> dict[tuple[str, str], list[dict[str, Any]]]:
-        """Return the layers of each corpus and model, of all seeds."""
+        """Return the layers of each corpus and model, for all seeds."""
         return group_by(self.layers, lambda each: (each["corpus"], each["model"]))
 
     def by_model(self) -> dict[str, list[dict[str, Any]]]:
-        """Return the layers of each model, of all corpora and seeds."""
+        """Return the layers of each model, for all corpora and seeds."""
         return group_by(self.layers, lambda each: each["model"])
 
     def by_word_vectors(self) -> dict[str, list[dict[str, Any]]]:
-        """Return the seeds of each set of word vectors."""
+        """Return the results of each set of word vectors, for all seeds."""
         return group_by(self.words, lambda each: each["model"])
 
 
 def mean_lid_by_rows(rows: Sequence[dict[str, Any]]) -> dict[int, float]:
-    """Return the mean LID of layers or seeds, for each number of rows that all of them have."""
+    """Return the mean LID over layers or seeds, for each number of rows that all of them have."""
     shared = set.intersection(*({int(n) for n in each["lid, cosine, by rows"]} for each in rows))
     return {n: fmean(each["lid, cosine, by rows"][str(n)] for each in rows) for n in sorted(shared)}
 
 
 LID_ROW_COUNTS = (1_000, 4_000, 16_000, 64_000, 256_000)
-"""Numbers of rows at which LID is measured, so that data sets can be compared at equal numbers."""
+"""The numbers of rows at which LID is measured, so that data sets can be compared at equal numbers."""
 METRICS = ("cosine", "euclidean")
 TEXTBOOK_LID_FACTOR = 2
-"""Factor from the authors' scale of LID, which uses squared distances, to the textbook scale. With k neighbors,
-`isoscope.lid` returns (k − 2)/k of that, because it is unbiased and theirs is not."""
+"""The factor that converts LID from the authors' scale, which uses squared distances, to the textbook scale. With k
+neighbors, `isoscope.lid` returns (k − 2)/k of that, because it is unbiased and theirs is not."""
 
-_WINDOW_BINS, _FREQUENCY_BINS = 16, 8  # equal parts of a window, and frequency quantiles
+_WINDOW_BINS, _FREQUENCY_BINS = 16, 8  # numbers of equal window segments, and of frequency quantiles
 
 
 @dataclass(frozen=True)
@@ -69,20 +69,20 @@ class MeasureOptions:
     """Sample sizes and other options of the measurements."""
 
     k: int
-    """Nearest neighbors for LID."""
+    """The number of nearest neighbors for LID."""
     lid_sample: int
-    """Rows whose nearest neighbors are searched among all rows."""
+    """The number of rows whose nearest neighbors are searched among all rows."""
     cluster_sample: int
-    """Rows for k-means and the silhouette."""
+    """The number of rows for k-means and the silhouette."""
     restarts: int
     points: int
-    """Points to draw."""
+    """The number of points to draw."""
     seed: int
 
 
 @dataclass(frozen=True)
 class LayerTokens:
-    """The token states of a layer, with the type, frequency and place of each token."""
+    """The token states of a layer, with the type, frequency and position of each token."""
 
     states: np.ndarray
     types: np.ndarray
@@ -119,7 +119,7 @@ def measure_layer(tokens: LayerTokens, asked: MeasureOptions, tell: Callable[[fl
 
 
 def local_dimensions(X: np.ndarray, asked: MeasureOptions) -> dict[str, Any]:
-    """Return LID by cosine and Euclidean distance on the authors' scale, and by cosine for smaller samples."""
+    """Return LID by cosine and Euclidean distance on the authors' scale, and by cosine also for smaller samples."""
     order = np.random.default_rng(asked.seed).permutation(len(X))
     sizes = [n for n in LID_ROW_COUNTS if asked.k < n < len(X)] + [len(X)]
 
@@ -139,7 +139,7 @@ def local_dimensions(X: np.ndarray, asked: MeasureOptions) -> dict[str, Any]:
 
 
 def _find_clusters(X: np.ndarray, asked: MeasureOptions) -> tuple[np.ndarray, dict[int, float]]:
-    """Return the cluster of each row (rows outside the sample go to the nearest mean), and the silhouettes."""
+    """Return the cluster of each row and the silhouettes; rows outside the sample join the nearest mean."""
     from sklearn.metrics import pairwise_distances_argmin
 
     rng = np.random.default_rng(asked.seed)
@@ -155,7 +155,7 @@ def _find_clusters(X: np.ndarray, asked: MeasureOptions) -> tuple[np.ndarray, di
 
 
 def _measure_directions(tokens: LayerTokens, clusters: np.ndarray, asked: MeasureOptions) -> dict[str, Any]:
-    """Return the variance along the first three principal directions, what explains it, and points to draw."""
+    """Return the variance along the first three principal directions, its explanations, and points to draw."""
     from sklearn.decomposition import PCA
 
     X = tokens.states
@@ -204,6 +204,6 @@ def between_group_share(points: np.ndarray, groups: np.ndarray) -> float:
 
 
 def _bin_by_quantile(values: np.ndarray, parts: int) -> np.ndarray:
-    """Return the quantile bin of each value; there are at most `parts` bins of about equal size."""
+    """Return the quantile bin of each value, out of at most `parts` bins of about equal size."""
     edges = np.unique(np.quantile(values, np.arange(1, parts) / parts))
     return np.searchsorted(edges, values, side="left")

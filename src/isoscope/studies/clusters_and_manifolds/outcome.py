@@ -94,7 +94,7 @@ def _tables(published: Published, results: LayerResults) -> list[Table]:
 
 
 def _lid_table(published: Published, results: LayerResults) -> Table:
-    """Return our local dimensions next to those of the paper's table."""
+    """Return a table of our local dimensions next to those of the paper."""
     rows = []
     for (corpus, model), layers in results.by_corpus_and_model().items():
         peer = _PEERS.get(model, "GPT2" if layers[0]["kind"] == "decoder" else "BERT")
@@ -116,7 +116,7 @@ def _lid_table(published: Published, results: LayerResults) -> Table:
 
 
 def _format_row_ratio(rows: Sequence[Row]) -> str:
-    """Return by which factor the paper has more rows, as text."""
+    """Return, as text, the ratio of the paper's number of rows to ours."""
     column = "n, millions"
     times = [row.published[column].value / row.ours[column].mean for row in rows if column in row.published]
     return f" (the paper uses {min(times):.1f} to {max(times):.1f} times as many)" if times else ""
@@ -152,7 +152,7 @@ def _value_getter(key: str, times: float = 1.0) -> Callable[[dict[str, Any]], fl
 
 
 def _value_over_seeds(rows: Sequence[dict[str, Any]], value: Callable[[dict[str, Any]], float]) -> Value:
-    """Return the mean over layers, over the seeds."""
+    """Return the mean over layers, as a value over the seeds."""
     return mean_by_seed(rows, value, lambda each: each["seed"])
 
 
@@ -224,7 +224,7 @@ def _layer_series(name: str, layers: Sequence[dict[str, Any]], value: Callable[[
 
 
 def _lid_by_rows_figure(results: LayerResults) -> Figure:
-    """Return LID, mean over layers, against the number of rows, with static word vectors in each panel."""
+    """Return a figure of mean LID over layers by number of rows, with static word vectors in each panel."""
     static = [_lid_by_rows_series(model, seeds, dashed=True) for model, seeds in results.by_word_vectors().items()]
     panels = []
     for model, layers in results.by_model().items():

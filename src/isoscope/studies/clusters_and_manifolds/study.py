@@ -30,7 +30,7 @@ _CORPORA = tuple(each.name for each in SETS)
 
 
 class ClustersAndManifolds(Study):
-    """Similarity, clusters and local dimension of the token states of every layer."""
+    """A study of the similarity, clusters and local dimension of token states in every layer."""
 
     name = "clusters-and-manifolds"
     about = (
@@ -74,7 +74,7 @@ class ClustersAndManifolds(Study):
         return [] if all(each.holds_word_vectors for each in setting.models) else list(setting["corpora"])
 
     def arms(self, setting: Setting) -> list[Arm]:
-        """Return the arms of word vectors, then for each model and corpus an arm for its states and one per layer."""
+        """Return the arms of word vectors; then, for each model and corpus, an arm for its states and one per layer."""
         arms = [
             _word_arm(model, setting, seed)
             for model in setting.models
@@ -160,7 +160,7 @@ class Architecture:
 
     @property
     def drawn_layers(self) -> list[int]:
-        """The layers to draw, counted from 0: layers 2, 6 and 11 of twelve."""
+        """The layers to draw, counted from 0, such as layers 2, 6 and 11 of twelve."""
         return sorted({self.layers // 6, self.layers // 2, self.layers - 1})
 
 
@@ -216,7 +216,7 @@ class CorpusStates:
         points = self.setting["points"] if layer in self.architecture.drawn_layers else 0
         result = measure_layer(tokens, _measure_options(self.setting, self.seed, points), bench.tell)
         if layer == self.architecture.layers - 1:
-            remove_folder(place)  # gigabytes that no later arm needs
+            remove_folder(place)  # no later arm needs these gigabytes
         return {"what": "layer", **self._facts(), "layer": layer, **result}
 
     def _facts(self) -> dict[str, Any]:
@@ -224,7 +224,7 @@ class CorpusStates:
         return {"corpus": self.corpus, "model": self.model.name, "seed": self.seed, "kind": kind}
 
     def _embed(self, bench: ArmContext) -> Path:
-        """Return the folder of the states, with the window's text tokens in room.txt."""
+        """Return the folder of the states; its room.txt contains the number of text tokens in a window."""
 
         def finish(store: Store, folder: Path) -> None:
             tokens = len(store) // self.architecture.layers

@@ -1,1 +1,1 @@
-"""Data sets of studies: classification tasks, sentence pairs, running text and word classes."""
+"""Data sets for studies: classification tasks, sentence pairs, running text and word classes."""

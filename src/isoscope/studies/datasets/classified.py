@@ -63,7 +63,7 @@ class ClassifiedTexts:
     classes: tuple[str, ...]
 
     def part(self, most: int) -> ClassifiedTexts:
-        """Return a fixed random sample of at most this many items, with their texts; all for 0."""
+        """Return a fixed random sample of at most this many items, with their texts; 0 means all items."""
         if not 0 < most < len(self.items):
             return self
         kept = np.sort(np.random.default_rng(0).choice(len(self.items), most, replace=False))
@@ -76,7 +76,7 @@ def read_classified(name: str, data: DataSource) -> ClassifiedTexts:
     """Return the training set of a GLUE task, the polarity data set, or the dev set of SNLI."""
     if name == "polarity":
         negative, positive = _read_polarity(data)
-        texts = [*negative, *positive]  # duplicates count, as in the published number of parameters
+        texts = [*negative, *positive]  # duplicates are counted, as in the published number of parameters
         targets = np.repeat([0, 1], [len(negative), len(positive)])
         return ClassifiedTexts(texts, np.arange(len(texts))[:, None], targets, ("negative", "positive"))
     if name == "snli":
@@ -87,10 +87,10 @@ def read_classified(name: str, data: DataSource) -> ClassifiedTexts:
 
 
 def read_word_classes(name: str, data: DataSource) -> ClassifiedTexts:
-    """Return words with all their classes, ordered by how often they are tagged in WordNet's texts.
+    """Return words with all their classes, sorted by their frequency in WordNet's tagged texts.
 
-    `supersense` has nouns with the 26 noun supersenses, `pos` all words with four parts of speech. Only words of
-    letters are used, because lists of word vectors often lack others.
+    `supersense` contains nouns with the 26 noun supersenses, and `pos` contains all words with four parts of speech.
+    Only words made of letters are used, because word vector files often lack other words.
     """
     (path,) = data.files(_BY_NAME["wordnet"])
     table = read_table(path)
@@ -141,7 +141,7 @@ def _read_snli(data: DataSource) -> ClassifiedTexts:
     else:
         rows = data.rows(_BY_NAME["snli"], "validation")
         first, second, labels = rows["premise"], rows["hypothesis"], rows["label"]
-    kept = [i for i, label in enumerate(labels) if str(label) in _SNLI]  # the others have no label
+    kept = [i for i, label in enumerate(labels) if str(label) in _SNLI]  # the other rows have no label
     if not kept:
         raise MissingValueError(f"snli has no labeled pair: need the labels {', '.join(_SNLI)}")
     columns = [[str(column[i]) for i in kept] for column in (first, second)]

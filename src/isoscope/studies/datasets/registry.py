@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _MODULES = (tasks, classified, running_text, similarities)
 DATA_SETS: dict[str, DataSet] = {each.name: each for module in _MODULES for each in module.SETS}
-"""Every data set that a study may read, by name."""
+"""All data sets that studies may read, by name."""
 
 
 def fingerprint_data_sets(names: tuple[str, ...], data: DataSource) -> dict[str, str]:

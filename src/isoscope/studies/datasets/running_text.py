@@ -1,4 +1,4 @@
-"""Running text: language-modeling corpora, from their files or from the hub."""
+"""Running text: language-modeling corpora, from local files or from the hub."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from isoscope.studies.reading.plain_text import read_text_lines
 if TYPE_CHECKING:
     from isoscope.studies.datasets.source import DataSource
 
-_CHUNK_CHARACTERS = 100_000  # tokenizers are slow, and need much memory, for an entire corpus in one piece
+_CHUNK_CHARACTERS = 100_000  # tokenizing an entire corpus in one piece is slow and needs much memory
 SPLITS = {"train": "train", "valid": "validation"}
 
 SETS = (
@@ -38,7 +38,7 @@ _COLUMNS = {"ptb": "sentence", "wikitext2": "text"}
 def read_text(name: str, split: str, data: DataSource) -> list[str]:
     """Return a corpus as chunks of complete lines, without blank lines.
 
-    A chunk is many windows long, so that few windows are truncated by its end.
+    Each chunk is many windows long, so that few windows are truncated at its end.
     """
     if split not in SPLITS:
         raise ParameterError(f"split is {split}: choose from {', '.join(SPLITS)}")

@@ -50,7 +50,7 @@ class Pairs:
         return [*self.first, *self.second]
 
     def part(self, size: int, seed: int = 0) -> Pairs:
-        """Return a random sample of the pairs in their original order; all if there are no more than `size`."""
+        """Return a random sample of the pairs in their original order, or all pairs if there are at most `size`."""
         rows = np.sort(np.random.default_rng(seed).permutation(len(self))[:size])
         first, second, subsets = ([each[i] for i in rows] for each in (self.first, self.second, self.subsets))
         return Pairs(first, second, self.scores[rows], subsets)
@@ -70,9 +70,9 @@ def source_data_set(name: str) -> str:
 def train_data_set(name: str) -> str:
     """Return the data set whose train split a repair is fitted on before it scores a set of pairs.
 
-    STS 2012 to 2016 use that of STS 2012: it shares no sentence with the later years, while a fifth to a half of their
-    sentences are in that of STS-B. SICK uses that of STS-B, which shares no sentence with it: three quarters of its
-    scored sentences are in its own.
+    STS 2012 to 2016 use the train split of STS 2012. It shares no sentence with the later years, while the train split
+    of STS-B contains a fifth to a half of their sentences. SICK uses the train split of STS-B, which shares no sentence
+    with it. Its own train split contains three quarters of its scored sentences.
 
     >>> train_data_set("sts15"), train_data_set("stsb-dev"), train_data_set("sick")
     ('sts12', 'stsb', 'stsb')

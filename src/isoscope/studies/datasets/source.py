@@ -1,4 +1,4 @@
-"""Where a data set comes from: local files, or the Hugging Face hub."""
+"""Sources of data sets: local files, or the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class DataSet:
     hub: str
     config: str | None = None
     link: str = ""
-    """Where to download the files."""
+    """The link to download the files."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class DataSource:
     folder: Path | None = None
 
     def files(self, wanted: DataSet) -> list[Path]:
-        """Return the files of a data set in the folder; the error for a missing one says where to get it."""
+        """Return the files of a data set in the folder; the error for a missing file says where to get it."""
         if self.folder is None:
             raise ParameterError(
                 f"{wanted.name} cannot be downloaded automatically; use --data to pass the folder of its files"
@@ -57,11 +57,11 @@ class DataSource:
         )
 
     def rows(self, wanted: DataSet, split: str) -> dict[str, list[Any]]:
-        """Return the columns of a split on the hub, with labels by name where they have names."""
+        """Return the columns of a split on the hub; labels that have names are returned as names."""
         _check_datasets_installed(wanted)
         try:
             table = _load_from_hub(wanted, split)
-        except Exception as error:  # the package raises errors of many kinds
+        except Exception as error:  # the package raises many kinds of errors
             why = " ".join(str(error).split())[:200]
             raise InputError(
                 f"cannot load {wanted.name} from the Hugging Face Hub as "

@@ -1,4 +1,4 @@
-"""Classification tasks to fine-tune for, from the files of GLUE or from the hub."""
+"""Classification tasks for fine-tuning, from GLUE's files or from the hub."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _HubColumns:
     pair: str | None
     label: str
     labels: dict[str, str]
-    """The labels in the files, by their names on the hub."""
+    """The labels in the files, by their label names on the hub."""
     dev: str = "validation"
     word: str | None = None
 
@@ -58,7 +58,7 @@ def read_task(name: str, data: DataSource) -> Task:
     """Return a task with its labeled train and dev rows."""
     wanted = next(each for each in SETS if each.name == name)
     if data.folder is not None:
-        data.files(wanted)  # its error says where to get missing files
+        data.files(wanted)  # the error says where to get missing files
         return read_glue(name, data.folder)
     how = _HUB_COLUMNS[name]
     classes = tuple(how.labels.values())

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from isoscope.studies.isotropic_word_representation.outcome import ArmResults
     from isoscope.studies.study import Bounds, Published, Verdict
 
-_ANISOTROPIC_LIMIT = -3.0  # log10
+_ANISOTROPIC_LIMIT = -3.0  # in log10
 _ISOTROPIC_LIMIT = 0.4
-_EQUAL_MARGIN = 0.5  # points of Spearman
+_EQUAL_MARGIN = 0.5  # in points of Spearman's ρ
 _MIN_LAYER_SHARE = 0.9
-_MIN_LOG_RISE = 1.0  # powers of ten
+_MIN_LOG_RISE = 1.0  # in powers of ten
 _NEAR_ZERO = 0.05
 _EPS = 1e-9  # for limits that equality meets
 LIMITS_NOTE = "We chose the thresholds in the rules, because the slides give none."
@@ -61,7 +61,7 @@ def make_verdicts(published: Published, results: ArmResults) -> list[Verdict]:
 
 
 def _make_evidence(results: ArmResults, published: str, cases: Sequence[Case], why: str, digits: int) -> Evidence:
-    """Return evidence that lists for each model how many of its cases agree, and the range of its numbers."""
+    """Return evidence that lists, for each model, how many of its cases agree and the range of its numbers."""
     parts = []
     for model in results.models:
         own = [each for each in cases if each.words.startswith((f"{model}, ", f"{model}:")) or each.words == model]
@@ -132,9 +132,10 @@ def _isotropic_evidence(published: Published, results: ArmResults) -> Evidence:
 def _correlation_difference(
     results: ArmResults, model: str, name: str, one: str, others: Sequence[str], measure: str
 ) -> tuple[float, Bounds] | None:
-    """Return the difference, in points, of a correlation and the highest of others on the same pairs, with an interval.
+    """Return the difference, in points, between a correlation and the highest of others, with an interval.
 
-    The interval is over the pairs of the set. It treats the two correlations as independent, which is conservative.
+    All correlations are on the same pairs, and the interval is over these pairs. It treats the two correlations as
+    independent, which is conservative.
     """
     there = _all_or_none([results.similarity(model, name, each, "same", measure) for each in (one, *others)])
     if there is None:
@@ -173,7 +174,7 @@ def _similarity_evidence(published: Published, results: ArmResults) -> Evidence:
 
 
 def _format_train_fit(results: ArmResults) -> str:
-    """Return in how many cases the repair raises both correlations if it is fitted on a train split."""
+    """Return, as text, in how many cases a repair fitted on a train split raises both correlations."""
     rises = []
     for model, name in _model_set_pairs(results):
         there = _all_or_none(
@@ -233,8 +234,8 @@ def _classification_evidence(published: Published, results: ArmResults) -> Evide
 
 
 def _accuracy_interval(there: Sequence[Value], rise: Value, rows: Value | None) -> Bounds:
-    """Return the wider of two intervals of a rise: over the draws of clusters, and over the scored sentences."""
-    if rows is None:  # not in arms of earlier versions
+    """Return the wider of two intervals of a rise in accuracy: over cluster seeds, and over scored sentences."""
+    if rows is None:  # missing from arms of earlier versions
         return rise.interval
     before, after = (
         (each.mean, tuple(100 * end for end in share_interval(each.mean / 100, int(rows.mean)))) for each in there[:2]
@@ -247,7 +248,7 @@ def _accuracy_interval(there: Sequence[Value], rise: Value, rows: Value | None) 
 def _finetuning_differences(
     results: ArmResults, first: tuple[str, ...], then: tuple[str, ...], *names: str
 ) -> Iterable[NamedValue]:
-    """Yield for each task and model the difference of a number between two arms, paired by seed."""
+    """Yield, for each task and model, the difference of a number between two arms, paired by seed."""
     for task in results.tasks:
         for model in results.models:
             before, after = (

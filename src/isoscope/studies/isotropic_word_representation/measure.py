@@ -1,4 +1,4 @@
-"""Measure raw and repaired token states: similarity, classification, and the isotropy of each layer."""
+"""Measurements of raw and repaired token states: similarity, classification, and the isotropy of each layer."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ FITS = {"same": "the scored sentences", "train": "a train split"}
 
 SENTENCES_PREFIX, SST2_PREFIX = "sentences", "sst2"
 """The prefixes of the folders of states."""
-_SAMPLE = 50_000  # tokens of a train split for k-means
+_SAMPLE = 50_000  # number of tokens of a train split for k-means
 _LAYER_TOKENS = 4_000
 _DOTS = 500
 
@@ -62,12 +62,12 @@ def arm_key(*parts: Any, seed: int | None = None) -> str:
 
 
 def uses_clusters(variant: str) -> bool:
-    """Return whether a variant has clusters, and so depends on a seed."""
+    """Return whether a variant uses clusters, and therefore depends on a seed."""
     return variant.startswith(("kmeans", "gmm"))
 
 
 def make_repair(variant: str, clusters: int, components: int, seed: int, sample: int = _SAMPLE) -> Any:
-    """Return the library's repair for a variant; None for the variant none."""
+    """Return the library's repair for a variant; None for the variant "none"."""
     from isoscope.transforms.affine import AllButTheTop, Center  # importing scikit-learn takes a second
     from isoscope.transforms.clustered import ClusterCenter, ClusterNull
 
@@ -87,7 +87,7 @@ def make_repair(variant: str, clusters: int, components: int, seed: int, sample:
 
 @dataclass(frozen=True)
 class PairSets:
-    """The sets of pairs of a run, what repairs are fitted on, and the number of pairs of each set (0 for all)."""
+    """The sets of pairs in a run, the data that repairs are fitted on, and the number of pairs per set (0 for all)."""
 
     data: DataSource
     names: tuple[str, ...]
@@ -99,12 +99,12 @@ class PairSets:
         return self._limit_pairs(read_pairs(name, self.data))
 
     def train(self, name: str) -> Pairs:
-        """Return the pairs that a repair is fitted on before it scores a set."""
+        """Return the pairs that a repair is fitted on before a set is scored."""
         return self._limit_pairs(read_train(train_data_set(name), self.data))
 
     @cached_property
     def places(self) -> dict[str, int]:
-        """The index of each distinct sentence; sets share many sentences, and SICK repeats most of its own."""
+        """The index of each distinct sentence; sets share many sentences, and SICK repeats most of its sentences."""
         of_name = [self.scored(name) for name in self.names]
         sources = {train_data_set(name): name for name in self.names} if "train" in self.fits else {}
         of_name += [self.train(name) for name in sources.values()]
@@ -113,7 +113,7 @@ class PairSets:
 
     @cached_property
     def store(self) -> str:
-        """The name of the folder of their states, which depends on the sentences."""
+        """The name of the folder with their states, which depends on the sentences."""
         return f"{SENTENCES_PREFIX}-{hashlib.sha256(repr(list(self.places)).encode()).hexdigest()[:8]}"
 
     def _limit_pairs(self, pairs: Pairs) -> Pairs:
@@ -146,7 +146,7 @@ class TextTokens:
         return np.asarray(_sum_by_text(self.documents, self.texts, states) / self._counts)
 
     def repaired_means(self, repair: Any) -> np.ndarray:
-        """Return the mean of each text's repaired states, in chunks; `repair` None leaves them as they are."""
+        """Return the mean of each text's repaired states, computed in chunks; `repair` None leaves them unchanged."""
         total, at = np.zeros((self.texts, self.store.dim)), 0
         for chunk in self.store.chunks():
             states = chunk.astype(np.float32, copy=False)
@@ -170,7 +170,7 @@ def _sum_by_text(documents: np.ndarray, texts: int, states: np.ndarray) -> np.nd
 
 @dataclass(frozen=True)
 class StateArm:
-    """An arm that measures token states: its model and its repair."""
+    """An arm that measures token states, with its model and its repair."""
 
     model: Model
     data: DataSource
@@ -179,10 +179,10 @@ class StateArm:
     components: int
     seed: int
     cleanup_pattern: str
-    """A glob pattern of the folders that no later arm needs."""
+    """A glob pattern for the folders that no later arm needs."""
 
     def repair(self, sample: int = _SAMPLE) -> Any:
-        """Return the repair, not yet fitted."""
+        """Return the unfitted repair."""
         return make_repair(self.variant, self.clusters, self.components, self.seed, sample)
 
     def folder(self, bench: ArmContext, name: str) -> Path:
@@ -190,7 +190,7 @@ class StateArm:
         return bench.shared / "states" / self.model.name / name
 
     def tokens(self, bench: ArmContext, name: str, texts: Sequence[str]) -> TextTokens:
-        """Return the last layer's states of all tokens except special ones, which all arms of this model share."""
+        """Return the last layer's states of all tokens except special ones; all arms of this model share them."""
         folder = embed_once(
             bench,
             f"states/{self.model.name}/{name}",
@@ -212,7 +212,7 @@ class StateArm:
 
 
 def measure_similarity(arm: StateArm, sets: PairSets, name: str, fit: str, bench: ArmContext) -> dict[str, Any]:
-    """Return the correlation of mean-token cosines with human scores, and the isotropy of the token states."""
+    """Return the correlation between mean-token cosines and human scores, and the isotropy of the token states."""
     pairs = sets.scored(name)
     read = arm.tokens(bench, sets.store, list(sets.places))
     tokens = read.of([sets.places[text] for text in pairs.texts])
@@ -235,7 +235,7 @@ def measure_similarity(arm: StateArm, sets: PairSets, name: str, fit: str, bench
 
 
 def correlations(pairs: Pairs, vectors: np.ndarray) -> dict[str, float]:
-    """Return Pearson's r and Spearman's ρ in percent, of all pairs and as the mean over the subsets."""
+    """Return Pearson's r and Spearman's ρ in percent, over all pairs and as the mean over the subsets."""
     from scipy.stats import pearsonr, spearmanr
 
     first, second = vectors[: len(pairs)], vectors[len(pairs) :]
@@ -256,8 +256,9 @@ def correlations(pairs: Pairs, vectors: np.ndarray) -> dict[str, float]:
 def isotropy(states: np.ndarray) -> dict[str, float]:
     """Return the partition isotropy of token states, and measures that do not depend on their scale.
 
-    `isotropy` and `log_isotropy` (base 10) use both signs of each direction, `isotropy_of_one_sign` one, as the
-    authors' code does. `isotropy_at_unit_length` is that of the states divided by their root-mean-square length.
+    `isotropy` and `log_isotropy` (base 10) use both signs of each direction. `isotropy_of_one_sign` uses one, as the
+    authors' code does. `isotropy_at_unit_length` is the isotropy of the states divided by their root-mean-square
+    length.
     """
     both, one = log_ratios(states)
     length = math.sqrt(float(np.square(states, dtype=np.float64).sum()) / len(states))
@@ -271,7 +272,7 @@ def isotropy(states: np.ndarray) -> dict[str, float]:
 
 
 def measure_classification(arm: StateArm, limit: int, bench: ArmContext) -> dict[str, Any]:
-    """Return the accuracy of a logistic regression on SST-2, on mean token states, with a repair fitted on train."""
+    """Return the accuracy of logistic regression on the mean token states of SST-2, with a repair fitted on train."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler

@@ -34,7 +34,7 @@ class ArmResults:
     tasks: tuple[str, ...]
 
     def value(self, key: str, *names: str) -> Value | None:
-        """Return a number of an arm over its seeds; None if the arm is not done."""
+        """Return a number of an arm over its seeds; None if the arm is not finished."""
         seen = self.values_by_seed(key, *names)
         return Value.of(seen.values()) if seen else None
 
@@ -45,7 +45,7 @@ class ArmResults:
             if name == key or name.startswith(f"{key}/seed-"):
                 inner: Any = each
                 for part in names:
-                    inner = inner.get(part)  # arms of earlier versions have fewer numbers
+                    inner = inner.get(part)  # arms of earlier versions contain fewer numbers
                     if inner is None:
                         break
                 else:
@@ -53,7 +53,7 @@ class ArmResults:
         return seen
 
     def similarity(self, model: str, name: str, variant: str, fit: str, measure: str) -> Value | None:
-        """Return a measure of a set of pairs for a variant and its fit."""
+        """Return the score on a set of pairs, for a variant and the data it was fitted on."""
         return self.value(arm_key("sts", model, name, variant, "" if variant == "none" else fit), measure)
 
 
@@ -153,7 +153,7 @@ def _sets_table(results: ArmResults, published: Published, model: str) -> Table:
 
 
 def _unit_length_table(results: ArmResults) -> Table:
-    """Return the partition isotropy at the states' own scale and at unit length, and IsoScore."""
+    """Return a table of the partition isotropy at the states' own scale and at unit length, and of IsoScore."""
     measures = {
         "isotropy": "isotropy",
         "isotropy at unit length": "isotropy_at_unit_length",
@@ -375,7 +375,7 @@ def _tuning_notes(setting: Setting) -> list[str]:
 
 
 def _format_subset_difference(results: ArmResults) -> str:
-    """Return how much the mean over subsets differs from the correlation of all pairs, as text."""
+    """Return, as text, how much the mean over subsets differs from the correlation over all pairs."""
     differences = []
     for model in results.models:
         for name in results.sets:
@@ -389,7 +389,7 @@ def _format_subset_difference(results: ArmResults) -> str:
 
 
 def _format_one_sign_ratio(results: ArmResults) -> str:
-    """Return the ratio of the isotropy of one sign, as published, to that of both signs, as text."""
+    """Return, as text, the ratio of the isotropy with one sign, as published, to that with both signs."""
     arms = [
         results.results.get(arm_key("sts", model, name, "none"), {})
         for model in results.models
@@ -407,7 +407,7 @@ def _format_one_sign_ratio(results: ArmResults) -> str:
 
 
 def _format_train_fit_difference(results: ArmResults) -> str:
-    """Return how much a fit on a train split changes Spearman's ρ, as text."""
+    """Return, as text, how much fitting on a train split changes Spearman's ρ."""
     changes = []
     for model in results.models:
         for name in results.sets:

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 PARTS = ("layers", "sts", "sst2", "finetune")
 TASKS = ("rte", "wic")
-_EMBEDDING_COST = 6  # of a set's sentences, relative to an arm without clusters
+_EMBEDDING_COST = 6  # cost of embedding a set, relative to an arm without clusters
 
 
 class IsotropicWordRepresentation(Study):
-    """The effect of the repair on similarity, on classification and inside fine-tuning."""
+    """A study of the effect of the repair on similarity, on classification and during fine-tuning."""
 
     name = "isotropic-word-representation-in-bert"
     about = (
@@ -93,7 +93,7 @@ class IsotropicWordRepresentation(Study):
         return list(dict.fromkeys(names))
 
     def arms(self, setting: Setting) -> list[Arm]:
-        """Return for each model its layers, each set with each variant, and SST-2; then fine-tuning by seed."""
+        """Return, for each model, its layers, each set with each variant, and SST-2; then fine-tuning by seed."""
         parts, arms = setting["parts"], []
         sets = PairSets(setting.data, setting["sets"], setting["fits"], setting["pairs"])
         for model in setting.models:
@@ -108,7 +108,7 @@ class IsotropicWordRepresentation(Study):
 
 
 def _trials(setting: Setting, *, fitted: Sequence[str]) -> list[tuple[str, str, int | None]]:
-    """Return each variant with what it is fitted on, and the seeds of its clusters (None without clusters)."""
+    """Return each variant with the data it is fitted on, and the seeds of its clusters (None without clusters)."""
     trials: list[tuple[str, str, int | None]] = []
     for variant in setting["variants"]:
         for fit in fitted if variant != "none" else ("",):

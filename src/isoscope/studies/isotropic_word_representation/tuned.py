@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from isoscope.studies.study import ArmContext, Setting
 
 TUNINGS = {"none": "as usual", "repair": "repaired"}
-"""The arms of fine-tuning: without and with the repair of [CLS] vectors."""
+"""The fine-tuning arms: without and with the repair of [CLS] vectors."""
 _BATCH = 32
-_PROBE = 16  # the tracker's measurements are not used
+_PROBE = 16  # small, because the tracker's measurements are not used
 
 
 def tune(setting: Setting, model: Model, task: str, how: str, seed: int, bench: ArmContext) -> dict[str, Any]:
@@ -60,8 +60,9 @@ def tune(setting: Setting, model: Model, task: str, how: str, seed: int, bench: 
 def measure_cls(folder: Path, task: Task, repair: Any, *, in_model: bool) -> dict[str, Any]:
     """Return the isotropy of the [CLS] vectors of a saved model on the dev set.
 
-    `read` is the input of the head, repaired batch by batch if `in_model`; `offline` the last layer's vectors repaired
-    all together after training; `mean_share` the squared length of their mean over their mean squared length.
+    `read` is for the input of the head, repaired batch by batch if `in_model`. `offline` is for the last layer's
+    vectors, repaired together after training. `mean_share` is the squared length of their mean, divided by their mean
+    squared length.
     """
     from transformers import DataCollatorWithPadding
 

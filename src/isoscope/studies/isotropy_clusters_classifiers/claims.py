@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _MIN_RANK_CORRELATION = 0.9
 """The rank correlation above which two series rise and fall together."""
 _MAX_PEARSON = -0.8
-"""The upper bound of the published r, over all tasks."""
+"""The upper bound of the published r for all tasks."""
 _EPS = 1e-9
 _ARGUED = "proved or argued, not measured"
 _NO_CORRELATION_NOTE = "A correlation needs at least three scores that are not all equal."
@@ -67,7 +67,7 @@ def _format_run(run: tuple[str, str], runs: RunResults) -> str:
 
 
 def _trend_evidence(theirs: str, runs: RunResults, name: str, sign: int) -> Evidence:
-    """Return the change of a series from its first to its last value, and its rank correlation with time."""
+    """Return evidence on the change of a series from first to last value, and on its rank correlation with time."""
     cases, changes = [], []
     for run, seeds in runs.items():
         first, last = (float(np.mean([each[name][place] for each in seeds])) for place in (0, -1))
@@ -90,7 +90,7 @@ def _trend_evidence(theirs: str, runs: RunResults, name: str, sign: int) -> Evid
 
 
 def _score_correlations(runs: RunResults, *, ranks: bool) -> dict[tuple[str, str], Value]:
-    """Return the correlation of the two scores over the seeds, for the runs that have one."""
+    """Return the correlation of the two scores over the seeds, for the runs in which it is defined."""
     values = {run: score_correlation(seeds, ranks=ranks) for run, seeds in runs.items()}
     return {run: value for run, value in values.items() if math.isfinite(value.mean)}
 
@@ -151,7 +151,7 @@ def _seed_spread_evidence(published: Published, runs: RunResults) -> Evidence:
 
 
 def _rank_correlation_evidence(runs: RunResults, a: str, b: str, sign: int) -> Evidence:
-    """Return Spearman's ρ of two series, which must rise together (sign 1) or in opposite directions (sign −1)."""
+    """Return evidence on Spearman's ρ of two series, which must change together (sign 1) or oppositely (sign −1)."""
     cases = []
     for run, seeds in runs.items():
         both = [(series_at_moments(each, a), series_at_moments(each, b)) for each in seeds]
@@ -179,7 +179,7 @@ COUNTEREXAMPLE = ([[10.0, 0.0], [-10.0, 0.0], [10.0, 0.0], [-10.0, 0.0]], ["a", 
 
 
 def _triplet_bound_evidence(runs: RunResults) -> Evidence:
-    """Return O_T − O_S of a counterexample: a bound that fails once is not a bound."""
+    """Return evidence on O_T − O_S for a counterexample; one counterexample refutes a bound."""
     if not runs:
         return Evidence(_ARGUED)
     shares = {}

@@ -1,4 +1,4 @@
-"""Optimize embeddings for a linear classifier, and measure scores, objectives and their correlations."""
+"""The optimization of embeddings for a linear classifier, with scores, objectives and their correlations."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def series_at_moments(run: dict[str, Any], name: str) -> list[float]:
         return list(run[name])
     scores = dict(zip(run["updates"], run[name.lower()], strict=True))
     known = sorted(scores)
-    places = np.searchsorted(known, run["moments"]).clip(max=len(known) - 1)  # the first at or after the moment
+    places = np.searchsorted(known, run["moments"]).clip(max=len(known) - 1)  # the first at or after the update
     return [scores[known[place]] for place in places]
 
 
@@ -73,15 +73,15 @@ OBJECTIVES = ("O_I", "cos", "O_S", "O_C", "O_T")
 
 @dataclass(frozen=True)
 class OptimizationSettings:
-    """How long to optimize, and how often to measure."""
+    """The length of the optimization, and the frequency of measurements."""
 
     updates: int
     every: int
-    """Updates between two measurements of the scores."""
+    """The number of updates between two measurements of the scores."""
     moments: int
-    """Number of updates at which the objectives are measured."""
+    """The number of updates at which the objectives are measured."""
     sample: int
-    """The largest number of items that are scored; a new sample is drawn for each update."""
+    """The largest number of items that are scored; each update draws a new sample."""
     bias: bool
     seed: int
 
@@ -151,7 +151,7 @@ def silhouette_labels(targets: np.ndarray) -> np.ndarray:
 def _sample_scored(
     vectors: np.ndarray, items: np.ndarray, sample: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray | slice]:
-    """Return the distinct unpaired vectors for IsoScore, and the indices of the items for the silhouette."""
+    """Return the distinct single vectors for IsoScore, and the indices of the items for the silhouette."""
     if len(items) <= sample:
         return vectors, slice(None)
     some = np.sort(rng.choice(len(items), sample, replace=False))
@@ -168,7 +168,7 @@ def _concatenate_pairs(vectors: np.ndarray, items: np.ndarray) -> np.ndarray:
 def _compute_objectives(
     vectors: np.ndarray, items: np.ndarray, labels: np.ndarray, weights: np.ndarray | None
 ) -> Iterator[tuple[str, float]]:
-    """Yield the objectives by name: O_I of the unpaired vectors, as for IsoScore, the others of the items."""
+    """Yield the objectives by name: O_I for the single vectors, as for IsoScore, and the others for the items."""
     rows = _concatenate_pairs(vectors, items).astype(np.float64)
     silhouettes = float(silhouette_objective(rows, labels))
     spread = float(isotropy_objective(rows))
@@ -186,5 +186,5 @@ def _compute_objectives(
 
 
 def _round_digits(value: Any) -> float:
-    """Return a number with nine digits, enough for float32, to keep the files of the arms small."""
+    """Return a number rounded to nine digits: enough for float32, and it keeps the files of the arms small."""
     return float(f"{float(value):.9g}")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from isoscope.studies.study import Published, Setting
 
 _SERIES_NAMES = ("silhouette", "IsoScore", "O_I", "cos", "O_S", "O_C", "O_T")
-_MAX_POINTS = 160  # of a line; more are not visible
+_MAX_POINTS = 160  # points per line; more would not be visible
 
 
 def make_outcome(published: Published, setting: Setting, runs: RunResults, notes: Sequence[str]) -> Outcome:
@@ -58,7 +58,7 @@ def _correlations_table(published: Published, key: str, runs: RunResults) -> Tab
 
 
 def _first_last_table(runs: RunResults) -> Table:
-    """Return the scores after the first and after the last update."""
+    """Return a table of the scores after the first and after the last update."""
     rows = []
     for (task, model), seeds in runs.items():
         ours = {
@@ -76,7 +76,7 @@ def _first_last_table(runs: RunResults) -> Table:
 
 
 def _objectives_table(key: str, words: str, runs: RunResults) -> Table:
-    """Return the correlation of every two scores or objectives along the runs."""
+    """Return a table of the correlation between every two scores or objectives along the runs."""
     columns = {run: f"{run[0]}, {run[1]}" if has_several_models(runs, run[0]) else run[0] for run in runs}
     rows = []
     for a, b in combinations(_SERIES_NAMES, 2):

@@ -30,7 +30,7 @@ _COSTS = {"cola": 22, "mrpc": 10, "rte": 5, "qnli": 200, "sst2": 120, "polarity"
 
 
 class IsotropyClustersClassifiers(Study):
-    """Optimize embeddings for a linear classifier, and measure IsoScore and silhouette after every update."""
+    """A study of IsoScore and silhouette while embeddings are optimized for a linear classifier."""
 
     name = "isotropy-clusters-classifiers"
     about = (
@@ -82,7 +82,7 @@ class IsotropyClustersClassifiers(Study):
         ]
 
     def outcome(self, setting: Setting, results: Results) -> Outcome:
-        """Return tables of correlations, objectives and sizes, figures 2 to 4, and verdicts on ten claims."""
+        """Return tables of correlations, objectives and sizes, figures 2 to 4, and the verdicts on ten claims."""
         runs = {}
         for task, model in _task_model_pairs(setting):
             keys = [arm_key(task, model, seed) for seed in setting["seeds"]]
@@ -103,7 +103,7 @@ def published_updates(task: str) -> int:
 
 
 def _task_model_pairs(setting: Setting) -> list[tuple[str, Model]]:
-    """Return each task with each model that fits it; raise an `InputError` if no model fits any task."""
+    """Return each task with each suitable model; raise an `InputError` if no model suits any task."""
     tasks = setting["tasks"]
     pairs = [
         (task, model) for task in tasks for model in setting.models if model.holds_word_vectors == (task in _WORD_TASKS)

@@ -1,4 +1,4 @@
-"""Read plain text files with one sentence or paragraph on each line, also in gzip."""
+"""A reader of plain text files, optionally compressed with gzip, with one sentence or paragraph per line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from isoscope._io.lines import read_lines
 def read_text_lines(path: Path, *, latin: bool = False) -> list[str]:
     """Return the non-blank lines of a UTF-8 file, without surrounding spaces.
 
-    With `latin`, a file that is not UTF-8 is decoded as Latin-1, in which any bytes are text.
+    With `latin`, a file that is not UTF-8 is decoded as Latin-1, in which all bytes are valid.
     """
     content = b"\n".join(line for block in read_lines(path) for line in block.lines)
     if b"\0" in content:

@@ -24,9 +24,9 @@ COMPONENTS = {
 _FIRST_COMPONENT = (("anisotropy_1",), ("anisotropy_1_centred",))
 _THREE_COMPONENTS = tuple(tuple(f"anisotropy_{k}{ending}" for k in (1, 2, 3)) for ending in ("", "_centred"))
 _MARGIN = 0.01
-"""Scores closer than this count as equal: the paper's seeds spread by up to 0.004, its arms differ by up to 0.013."""
+"""Scores closer than this count as equal. In the paper, seeds vary by up to 0.004 and arms differ by up to 0.013."""
 _MIN_MATTHEWS = 0.05
-"""Matthews correlation below which a model has learned nothing."""
+"""The Matthews correlation below which a model has learned nothing."""
 _MIN_RANK_CORRELATION = 0.5
 """The rank correlation above which two series rise and fall together."""
 _PAPER_MODELS = {"BERT": "bert-base-uncased", "RoBERTa": "roberta-base"}
@@ -104,7 +104,7 @@ class TaskModelRuns:
         return {arm: Value.of(run["late"][name] for run in runs.values()) for arm, runs in self.runs.items() if runs}
 
     def between(self, arm: str, other: str, names: Sequence[str]) -> Value | None:
-        """Return the difference of two arms in the sum of these numbers, paired by seed."""
+        """Return the difference between two arms in the sum of these numbers, paired by seed."""
         both = [seed for seed in self.runs[arm] if seed in self.runs[other]]
         if not both:
             return None
@@ -113,7 +113,7 @@ class TaskModelRuns:
         )
 
     def growth(self, names: Sequence[str]) -> Value | None:
-        """Return how much the sum of measurements grows in training without a regularizer, for each seed."""
+        """Return how much the sum of measurements grows during training without a regularizer, for each seed."""
         runs = self.runs[NONE].values()
         keys = [self.last_layer_key(name) for name in names]
         return Value.of(sum(run["late"][key] - run["start"][key] for key in keys) for run in runs) if runs else None
@@ -156,7 +156,7 @@ def make_verdicts(published: Published, cases: Sequence[TaskModelRuns]) -> list[
 
 @dataclass(frozen=True)
 class _Judge:
-    """Collect the evidence on each claim."""
+    """A collector of the evidence on each claim."""
 
     published: Published
     runs: Sequence[TaskModelRuns]
@@ -240,7 +240,7 @@ class _Judge:
     def _format_published(
         self, table: str, arm: str, other: str, endings: Sequence[str], claimed: Bounds = BELOW_ZERO
     ) -> str:
-        """Return the range of the published differences of two arms, and how many agree with the claim."""
+        """Return the range of the published differences between two arms, and how many agree with the claim."""
         differences = []
         for row in self.published.rows("metrics"):
             sides = [[self.published.number(table, row + end, each) for end in endings] for each in (arm, other)]

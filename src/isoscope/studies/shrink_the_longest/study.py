@@ -28,7 +28,7 @@ _SETTINGS: dict[str, dict[str, Any]] = {
     "all bars": {"regularizer": "persistent-entropy", "select": False},
 }
 _SIZES = {"cola": (8551, 1.0), "mrpc": (3668, 3.5)}
-"""Training rows, and their length relative to a CoLA sentence, for the estimate of the time left."""
+"""The number of training rows, and their length relative to a CoLA sentence, to estimate the remaining time."""
 _OTHERS = {
     "isoscore_unbiased": "IsoScore, unbiased",
     "mean_cosine": "mean cosine",
@@ -39,7 +39,7 @@ _BEFORE = "before training"
 
 
 class ShrinkTheLongest(Study):
-    """Whether persistent entropy makes [CLS] states more isotropic, and what it costs the task."""
+    """A study of whether persistent entropy makes [CLS] states more isotropic, and how it affects the task."""
 
     name = "shrink-the-longest"
     about = (
@@ -78,7 +78,7 @@ class ShrinkTheLongest(Study):
         return list(setting["tasks"])
 
     def arms(self, setting: Setting) -> list[Arm]:
-        """Return a fine-tuning for each seed, task, model and regularizer; all of the first seed come first."""
+        """Return a fine-tuning arm for each seed, task, model and regularizer, ordered by seed."""
         return [
             _make_arm(setting, task, model, arm, seed)
             for seed in setting["seeds"]
@@ -172,7 +172,7 @@ def _run_arm(bench: ArmContext, setting: Setting, name: str, model: Model, arm: 
 
 
 def _family(model: Model) -> str:
-    """Return the model type, which decides the published row to compare with."""
+    """Return the model type, which determines the published row to compare with."""
     from transformers import AutoConfig
 
     from isoscope.training.loading import resolve_model_path
@@ -202,7 +202,7 @@ def _collect_cases(setting: Setting, results: Results) -> list[TaskModelRuns]:
 
 
 def _score_names(case: TaskModelRuns) -> tuple[str, ...]:
-    """Return the main score of the task, and accuracy if that is F1."""
+    """Return the main score of the task, and also accuracy if the main score is F1."""
     return (case.measure, "accuracy") if case.measure == "f1" else (case.measure,)
 
 
@@ -249,7 +249,7 @@ def _panel(case: TaskModelRuns, title: str, name: str) -> Panel:
 
 
 def _band_series(arm: str, runs: Sequence[dict[str, Any]], name: str) -> Series:
-    """Return the mean over the seeds, at the steps that all of them have."""
+    """Return the mean over the seeds, at the steps that all seeds share."""
     series = [
         dict(zip(run["series"][name]["step"], run["series"][name]["value"], strict=True))
         for run in runs
@@ -260,7 +260,7 @@ def _band_series(arm: str, runs: Sequence[dict[str, Any]], name: str) -> Series:
 
 
 def describe_differences(used: dict[str, Any], row: str, published: Published) -> str:
-    """Return the settings of a task that differ from the published ones, as text."""
+    """Return, as text, the settings of a task that differ from the published ones."""
     differing = []
     for words, name in _SETTING_NAMES.items():
         theirs = published.number("settings", row, words)

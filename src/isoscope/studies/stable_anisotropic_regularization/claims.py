@@ -1,4 +1,4 @@
-"""Tables of the fine-tuned models, and the evidence on the claims about them."""
+"""Tables of the fine-tuned models, and evidence on the claims about them."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _correlations(runs: Iterable[TrainedModel], name: str) -> dict[str, tuple[fl
 
 
 def finetuning_tables(setting: Setting, results: Results, published: Published) -> list[Table]:
-    """Return scores, isotropy and dimension by arm, correlations, and the cosine next to the published one."""
+    """Return tables of scores, isotropy and dimension by arm, of correlations, and of our and the published cosine."""
     runs = collect_trained(setting, results)
     if not runs:
         return []
@@ -109,7 +109,7 @@ def finetuning_tables(setting: Setting, results: Results, published: Published) 
 
 
 def _collapse_table(runs: list[TrainedModel], columns: list[str]) -> Table:
-    """Return how many models of each arm collapsed."""
+    """Return a table of how many models of each arm collapsed."""
     rows = []
     for space, own in group_by_task_and_model(runs).items():
         arms = group_by(own, lambda each: each.penalty.name)
@@ -125,7 +125,7 @@ def _collapse_table(runs: list[TrainedModel], columns: list[str]) -> Table:
 
 
 def _format_collapses(runs: Iterable[TrainedModel]) -> str:
-    """Return which arms collapsed and how often, as text."""
+    """Return, as text, which arms collapsed and how often."""
     arms = group_by(runs, lambda each: each.penalty.name)
     counts = {name: sum(each.has_collapsed for each in own) for name, own in arms.items()}
     collapsed = [f"{count} of {len(arms[name])} with {name}" for name, count in counts.items() if count]
@@ -143,7 +143,7 @@ def _make_rows(
     before: Mapping[str, float] | None = None,
     average: bool = False,
 ) -> list[Row]:
-    """Return a row for each task and model with the arms over their seeds; collapsed models are in separate rows."""
+    """Return a row for each task and model, with the arms over their seeds; collapsed models have separate rows."""
     rows = []
     for space, own in group_by_task_and_model(runs).items():
         for collapsed, some in sorted(group_by(own, lambda each: each.has_collapsed).items()):
@@ -177,7 +177,7 @@ def _correlation_table(runs: list[TrainedModel]) -> Table:
 def _cosine_tables(
     runs: list[TrainedModel], before: Mapping[str, Mapping[str, Any]], published: Published
 ) -> list[Table]:
-    """Return the mean cosine and IsoScore of the last layer's token states, on which CosReg acts."""
+    """Return tables of the mean cosine and IsoScore of the last layer's token states, on which CosReg acts."""
     figures = published.tables["cosine"]
     theirs = dict(
         zip(("none", "CosReg"), (figures["average cosine", each] for each in ("Figure 2", "Figure 3")), strict=True)
@@ -247,7 +247,7 @@ def finetuning_evidence(setting: Setting, results: Results, published: Published
 
 
 def _sign_evidence(published: str, runs: list[TrainedModel], name: str, sign: int) -> Evidence:
-    """Return a correlation, which must have this sign, in every task and model, among the models that learned."""
+    """Return evidence on a correlation that must have this sign for each task and model, among models that learned."""
     correlations = _correlations(runs, name)
     cases = [Case(space, value, interval, direction(sign)) for space, (value, interval) in correlations.items()]
     side = "above" if sign > 0 else "below"
@@ -263,7 +263,7 @@ def _sign_evidence(published: str, runs: list[TrainedModel], name: str, sign: in
 
 
 def _comparison_evidence(published: str, runs: list[TrainedModel], other: str) -> Evidence:
-    """Return the score of I-STAR with λ < 0 minus that of another arm, paired by seed, where both learned."""
+    """Return evidence on the score of I-STAR with λ < 0 minus another arm's, paired by seed, if both learned."""
     gains: list[float] = []
     by_weight: dict[float, list[float]] = {}
     for own in group_by(select_learned(runs), lambda each: (each.task_and_model, each.seed)).values():
@@ -295,7 +295,7 @@ def _is_negative(run: TrainedModel) -> bool:
 
 
 def _collapse_evidence(runs: list[TrainedModel]) -> Evidence:
-    """Return the share of the models with λ < 0 that collapse."""
+    """Return evidence on the share of the models with λ < 0 that collapse."""
     below = [each for each in runs if _is_negative(each)]
     count = sum(each.has_collapsed for each in below)
     cases = []
@@ -307,7 +307,7 @@ def _collapse_evidence(runs: list[TrainedModel]) -> Evidence:
 
 
 def _cosine_evidence(published: str, runs: list[TrainedModel]) -> Evidence:
-    """Return whether CosReg removes the mean cosine and leaves IsoScore as it is."""
+    """Return evidence on whether CosReg removes the mean cosine and leaves IsoScore unchanged."""
     cases, changes = [], []
     for space, own in group_by_task_and_model(select_learned(runs)).items():
         weight = max((each.penalty.weight for each in own if each.penalty.regularizer == "cosreg"), default=0.0)

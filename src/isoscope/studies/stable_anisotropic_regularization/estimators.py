@@ -1,4 +1,4 @@
-"""Errors of the estimators of IsoScore, on samples of distributions with a known IsoScore."""
+"""Errors of IsoScore estimators, on samples from distributions with a known IsoScore."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 Sampler = Callable[[np.random.Generator, int], np.ndarray]
-"""A function that draws n rows of a distribution."""
+"""A function that draws n rows from a distribution."""
 
 
 def isotropic(d: int) -> tuple[Sampler, np.ndarray]:
@@ -30,7 +30,7 @@ def isotropic(d: int) -> tuple[Sampler, np.ndarray]:
 
 
 def power_law(d: int) -> tuple[Sampler, np.ndarray]:
-    """Return the sampler and the covariance of variances that fall like 1/i, with a mean far from the origin."""
+    """Return the sampler and the covariance of a normal distribution with variances 1/i and a distant mean."""
     variances = 1 / np.arange(1, d + 1)
     return lambda rng, n: rng.standard_normal((n, d)) * np.sqrt(variances) + 5, np.diag(variances)
 
@@ -47,7 +47,7 @@ def clustered(d: int) -> tuple[Sampler, np.ndarray]:
 
 
 def heavy_tailed(d: int) -> tuple[Sampler, np.ndarray]:
-    """Return the sampler and the covariance of Student's t with 6 degrees of freedom and scales i^−½."""
+    """Return the sampler and the covariance of Student's t with 6 degrees of freedom and the scales i^−½."""
     scales = np.arange(1, d + 1) ** -0.5
 
     def draw(rng: np.random.Generator, n: int) -> np.ndarray:
@@ -71,12 +71,12 @@ def true_isoscore(covariance: np.ndarray) -> float:
 
 
 TRAINING_ZETA, ANALYSIS_ZETA = 0.2, 0.75
-"""ζ of the authors' regularizer, and of their analysis."""
+"""The values of ζ in the authors' regularizer and in their analysis."""
 _CHUNK_ROWS = 8192
 _MAX_BATCH_ROWS = 64
 """The largest sample that counts as a mini-batch."""
 _LARGE_ERROR_SHARE = 0.25
-"""The error, as a share of the truth, above which a score is far from it."""
+"""The error, as a share of the true value, above which a score counts as far from it."""
 
 
 def estimator_arms(setting: Setting) -> list[Arm]:
@@ -101,7 +101,7 @@ def _arm_key(name: str, n: int) -> str:
 def measure_estimators(
     name: str, n: int, d: int, draws: int, zetas: Sequence[float], reference: int, bench: ArmContext
 ) -> dict[str, Any]:
-    """Return the scores of many samples of n rows, and the error of each estimate.
+    """Return the scores of many samples of n rows, and the errors of the estimates.
 
     As the authors do, the shrinkage covariance is estimated from a large sample of the same distribution.
     """
@@ -187,7 +187,7 @@ def _rmse(errors: Sequence[float]) -> float:
 
 
 def estimator_tables(setting: Setting, results: Results) -> list[Table]:
-    """Return the bias and the root mean square error of the estimators."""
+    """Return tables of the bias and the root-mean-square error of the estimators."""
     found = _collect_results(setting, results)
     if not found:
         return []
@@ -228,7 +228,7 @@ def estimator_tables(setting: Setting, results: Results) -> list[Table]:
 
 
 def estimator_figures(setting: Setting, results: Results) -> list[Figure]:
-    """Return figure 4, and the error against the number of rows."""
+    """Return figure 4, and a figure of the error by number of rows."""
     found = _collect_results(setting, results)
     if not found:
         return []
@@ -310,7 +310,7 @@ def _unstable_evidence(found: _EstimatorResults) -> Evidence:
 
 
 def _relative_error(errors: Sequence[float], truth: float) -> Value:
-    """Return the mean error as a share of the truth, with its sign changed so that it is positive."""
+    """Return the mean error as a share of the true value, with its sign flipped if it is negative."""
     sign = -1.0 if fmean(errors) < 0 else 1.0
     return Value.of(sign * each / truth for each in errors)
 

@@ -1,4 +1,4 @@
-"""Measure the layers of a trained model on a task."""
+"""Measurements of the layers of a trained model on a task."""
 
 from __future__ import annotations
 
@@ -41,18 +41,19 @@ def measure_layers(
     zeta : float
         The weight of the shrinkage covariance.
     reference : int
-        The number of token states for the shrinkage covariances, over all layers.
+        The total number of token states for the shrinkage covariances of all layers.
     max_length : int
         The number of tokens after which a text is truncated.
     tell : callable
-        Receives the share that is done, and a note.
+        A function that receives the share done, and a note.
 
     Returns
     -------
     dict
-        ``layers``, each with ``layer``, ``isoscore_star`` and the results of `measure`; ``mean_state``, the mean of the
-        last layer's text states; ``tokens_isoscore``, of the token states of all layers together; ``last_isoscore`` and
-        ``last_cosine``, of the last layer's token states; ``token_states``, the number of token states.
+        ``layers``: for each layer, ``layer``, ``isoscore_star`` and the results of `measure`. ``mean_state``: the mean
+        of the last layer's text states. ``tokens_isoscore``: the IsoScore of the token states of all layers together.
+        ``last_isoscore`` and ``last_cosine``: those of the last layer's token states. ``token_states``: the number of
+        token states.
     """
     from transformers import DataCollatorWithPadding
 
@@ -80,7 +81,7 @@ def measure_layers(
             done += len(some)
             tell(0.8 * done / len(rows), "token states")
         dev, _ = reader.read(task.dev)
-        by_length = np.argsort([_count_tokens(row) for row in dev], kind="stable")  # for little padding
+        by_length = np.argsort([_count_tokens(row) for row in dev], kind="stable")  # to reduce padding
         dev = [dev[i] for i in by_length]
         texts = probe_states(model, batches(dev), layer=numbers, pool=reader.pool)
     labels = None if task.is_graded else task.dev.labels[by_length]
@@ -101,7 +102,7 @@ def measure_layers(
 
 
 def _sample_rows(reader: Reader, split: Split, tokens: int) -> list[dict[str, Any]]:
-    """Return random rows with at least this many tokens, or all, sorted by length for little padding."""
+    """Return random rows with at least this many tokens in total, or all rows, sorted by length to reduce padding."""
     sample: list[dict[str, Any]] = []
     order, seen = np.random.default_rng(0).permutation(len(split)), 0
     for start in range(0, len(order), _AT_ONCE):

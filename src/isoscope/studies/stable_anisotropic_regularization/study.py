@@ -44,16 +44,16 @@ if TYPE_CHECKING:
     from isoscope.studies.study import Published, Results, Setting
 
 _ROWS = {"cola": 8551, "mrpc": 3668, "rte": 2490, "qnli": 104_743, "sst2": 67_349, "sst5": 8544, "wic": 5428}
-"""Rows of the training sets, for the estimate of the time left."""
+"""The number of rows in each training set, to estimate the remaining time."""
 _PROBE = 32
-"""Rows that the tracker measures during training: few, because all dev rows are measured at the end."""
+"""The number of rows that the tracker measures during training; few, because all dev rows are measured at the end."""
 SHRINKAGE_STATES = 250_000
-"""Token states for the shrinkage covariance of training, or all if there are fewer."""
+"""The number of token states for the shrinkage covariance in training; all states are used if there are fewer."""
 _PAPER_TASKS = ("sst2", "rte", "cola", "mrpc", "qnli", "sst5", "qqp", "stsb", "squad")
 
 
 class StableAnisotropicRegularization(Study):
-    """Errors of the estimators of IsoScore on small samples, and fine-tuning with I-STAR."""
+    """A study of the errors of IsoScore estimators on small samples, and of fine-tuning with I-STAR."""
 
     name = "stable-anisotropic-regularization"
     about = (
@@ -113,7 +113,7 @@ class StableAnisotropicRegularization(Study):
     extra = "train"
 
     def extra_for(self, setting: Setting) -> str:
-        """Return train for part b; part a needs no extra."""
+        """Return "train" for part b; part a needs no extra."""
         return self.extra if "b" in setting["part"] else ""
 
     def data_sets(self, setting: Setting) -> Sequence[str]:
@@ -121,7 +121,7 @@ class StableAnisotropicRegularization(Study):
         return setting["tasks"] if "b" in setting["part"] else ()
 
     def arms(self, setting: Setting) -> list[Arm]:
-        """Return the arms of the estimators, of the models before training, and of each seed."""
+        """Return the arms for the estimators, for the models before training, and for each seed."""
         if 0 in (*setting["lambdas"], *setting["cosreg"]):
             raise ParameterError(
                 "lambdas or cosreg contains 0: remove it, because the arm without a regularizer always runs"
@@ -191,7 +191,7 @@ def _training_arm(task: str, model: Model, seed: int, penalty: Penalty, setting:
             max_length=setting["max_length"],
             **speedup_options(setting),
             limit=setting["limit"] or None,
-            every=ceil(setting["epochs"] * ceil(train_rows / setting["batch_size"])),  # only the end counts
+            every=ceil(setting["epochs"] * ceil(train_rows / setting["batch_size"])),  # only the end of training counts
             probe=_PROBE,
             keep_model=True,
         )
@@ -232,7 +232,7 @@ def _measure_model(place: str, task: str, setting: Setting, tell: Callable[[floa
 
 
 def _setup_table(setting: Setting, published: Published) -> Table:
-    """Return our settings next to those of the authors."""
+    """Return a table of our settings next to those of the authors."""
     ours = {
         "seeds": len(setting["seeds"]),
         "tasks": len(setting["tasks"]),
@@ -247,7 +247,7 @@ def _setup_table(setting: Setting, published: Published) -> Table:
         "ζ in training": TRAINING_ZETA,
         "ζ in the analysis": ANALYSIS_ZETA,
     }
-    if not setting["limit"]:  # fewer rows may have fewer states
+    if not setting["limit"]:  # fewer rows may contain fewer states
         ours["states for the shrinkage covariance"] = SHRINKAGE_STATES
     rows = []
     for key in ("setup", "code"):

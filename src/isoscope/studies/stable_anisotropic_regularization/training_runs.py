@@ -30,7 +30,7 @@ class Penalty:
 
 NONE = Penalty("none")
 MIN_MATTHEWS = 0.05
-"""Matthews correlation below which a model has collapsed: it learned nothing."""
+"""The Matthews correlation below which a model has collapsed, because it learned nothing."""
 
 
 def penalties(setting: Setting) -> list[Penalty]:
@@ -73,12 +73,12 @@ class TrainedModel:
 
     @property
     def has_collapsed(self) -> bool:
-        """Whether the model learned nothing; one that gives every row the same answer has Matthews correlation 0."""
+        """Whether the model learned nothing; a model that answers the same for every row has Matthews correlation 0."""
         return float(self.result.get("scores", {}).get("matthews", 1.0)) < MIN_MATTHEWS
 
     @property
     def isotropy(self) -> float:
-        """IsoScore* of the text states, mean over the layers."""
+        """The IsoScore* of the text states, averaged over the layers."""
         return self.mean("isoscore_star")
 
     @property
@@ -119,9 +119,9 @@ def select_learned(runs: Iterable[TrainedModel]) -> list[TrainedModel]:
 
 
 def averages(runs: list[TrainedModel], what: Callable[[TrainedModel], float]) -> dict[str, list[float]]:
-    """Return the mean over tasks and models of each penalty, for each seed.
+    """Return the mean over tasks and models for each penalty and seed.
 
-    A seed counts if all its arms are done; a penalty counts in it if every one of its models learned.
+    A seed counts if all its arms are finished. Within a seed, a penalty counts if all its models learned.
     """
     spaces, arms = len(group_by_task_and_model(runs)), len({each.penalty for each in runs})
     means: dict[str, list[float]] = {}
