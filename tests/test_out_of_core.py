@@ -77,7 +77,7 @@ def command(*arguments, limit=LIMIT, memory="250MB"):
     return done.stdout
 
 
-def test_the_limit_is_real(large):
+def test_memory_limit_is_enforced(large):
     for mode in ("None", "'r'"):
         done = limited("-c", f"import numpy; numpy.load({str(large)!r}, mmap_mode={mode})", limit=WITH_SKLEARN)
         assert done.returncode
@@ -164,14 +164,14 @@ def test_scattered_rows_are_found_under_the_limit(large, block):
     assert float(done.stdout) == pytest.approx(np.abs(block[np.arange(0, ROWS, 1003) % len(block)].astype(float)).sum())
 
 
-def test_too_little_memory_is_one_line(large):
+def test_too_little_memory_raises_one_line_error(large):
     done = limited("-m", "isoscope", "audit", large, "--max-memory", "100MB")
     assert done.returncode == 2
     assert done.stderr == "isoscope: a memory limit of 100MB is too small for d = 64: need at least 211MB\n"
 
 
 @pytest.mark.parametrize("ending", ["npy", pytest.param("parquet", marks=pytest.mark.heavy)])
-def test_max_memory_is_kept(tmp_path, ending):
+def test_max_memory_is_respected(tmp_path, ending):
     """What is the process's own, RssAnon, looked at every few milliseconds."""
     rows = np.random.default_rng(1).standard_normal((60_000, 96)).astype(np.float32)
     isoscope.write_store(rows, tmp_path / f"rows.{ending}")

@@ -42,7 +42,7 @@ def test_import_loads_nothing_heavy():
     assert heavy_modules_after(program) == set()
 
 
-def test_sums_of_numpy_arrays_need_only_numpy():
+def test_sketching_numpy_arrays_needs_only_numpy():
     program = """
 import numpy as np, isoscope
 X = np.random.default_rng(0).standard_normal((20, 4))
@@ -85,7 +85,7 @@ def test_dir_and_star_import_give_every_name_once(module):
     assert set(package.__all__) <= set(space)
 
 
-def test_about_fifty_names_are_at_the_top():
+def test_top_level_has_about_fifty_names():
     assert 45 <= len(isoscope.__all__) <= 55
 
 
@@ -113,13 +113,13 @@ for package in (isoscope, *(importlib.import_module(f"isoscope.{name}") for name
 
 
 @pytest.mark.parametrize("module", LAZY)
-def test_no_module_has_the_name_of_a_public_function(module):
+def test_no_module_shares_its_name_with_a_public_function(module):
     package = importlib.import_module(module)
     assert not {each.name for each in pkgutil.iter_modules(package.__path__)} & set(package.__all__)
 
 
 @pytest.mark.parametrize("name", ["attach", *(f"losses.{each}" for each in isoscope.losses.__all__)])
-def test_names_that_need_torch_say_how_to_install_it(name):
+def test_names_that_need_torch_show_how_to_install_it(name):
     code = (
         "import sys; sys.modules['torch'] = None; import isoscope\n"
         f"try: isoscope.{name}\nexcept isoscope.MissingExtra as error: print(error)"
@@ -130,7 +130,7 @@ def test_names_that_need_torch_say_how_to_install_it(name):
 
 
 @pytest.mark.parametrize("module", LAZY)
-def test_type_checkers_see_the_names_of_the_interpreter(module):
+def test_type_checkers_see_the_runtime_names(module):
     """The names under TYPE_CHECKING are a second copy, so this compares the two."""
     package = importlib.import_module(module)
     tree = ast.parse(inspect.getsource(package))
@@ -143,13 +143,13 @@ def test_type_checkers_see_the_names_of_the_interpreter(module):
         assert getattr(package, name) is getattr(importlib.import_module(homes[name]), name)
 
 
-def test_an_unknown_name_is_an_attribute_error():
+def test_unknown_name_raises_attribute_error():
     with pytest.raises(AttributeError, match="module 'isoscope' has no attribute 'isoscor'"):
         isoscope.isoscor  # noqa: B018
     assert not hasattr(isoscope, "isoscor")
 
 
-def test_the_version_is_that_of_the_distribution():
+def test_version_matches_the_distribution():
     assert isoscope.__version__ == metadata.version("isoscope")
 
 

@@ -57,7 +57,7 @@ def test_advice_names_only_repairs_that_exist(audits):
     assert not any("local scaling" in f.advice for found in audits.values() for f in found.findings)
 
 
-def test_clusters_that_are_the_labels_are_left_alone(audits):
+def test_clusters_that_equal_the_labels_are_kept(audits):
     found = audits["labeled clusters"]
     assert found["label_conflict"].verdict == "look"
     assert found["clusters"].details["labels_in_clusters"] > 0.95
@@ -70,7 +70,7 @@ def test_clusters_that_are_the_labels_are_left_alone(audits):
 
 
 @pytest.mark.parametrize(("noise", "left"), [(0.55, True), (0.9, False)])
-def test_clusters_that_hold_a_tenth_of_the_labels_are_left_alone(noise, left):
+def test_clusters_with_a_tenth_of_label_information_are_kept(noise, left):
     rng = np.random.default_rng(1)
     labels = np.where(rng.random(400) < noise, rng.permutation(FOUR), FOUR)
     X = rng.standard_normal((400, 32)) / np.sqrt(32) + 1.5 * np.eye(32)[FOUR]

@@ -53,7 +53,7 @@ def good():
 # the advice
 
 
-def test_a_rogue_coordinate_is_repaired(rogue):
+def test_rogue_coordinate_is_fixed(rogue):
     _, _, advice = rogue
     assert advice.choice.name == "AllButTheTop(1)"  # the simplest of those that gain
     assert advice.choice["spearman"].verdict == "gain"
@@ -64,7 +64,7 @@ def test_a_rogue_coordinate_is_repaired(rogue):
     assert advice.examples == 150
 
 
-def test_a_good_space_is_left_alone_and_whitening_hurts(good):
+def test_good_space_is_kept_and_whitening_hurts(good):
     _, _, advice = good
     assert advice.leaves_vectors_unchanged
     assert advice["Whiten"]["knn"].verdict == "loss"
@@ -86,7 +86,7 @@ def test_disagreeing_measures_are_reported():
     assert heard.measure in ("knn", "v_measure")
 
 
-def test_retrieval_gains_from_a_repair_too():
+def test_retrieval_also_gains_from_a_repair():
     rng = np.random.default_rng(3)
     meaning = rng.standard_normal((300, 8))
     documents = np.hstack([meaning, 30 * rng.standard_normal((300, 1))])
@@ -99,7 +99,7 @@ def test_retrieval_gains_from_a_repair_too():
     assert set(advice.measures) == {"ndcg@10", "recall@100"}
 
 
-def test_labels_that_were_not_used_are_mentioned(rng):
+def test_unused_labels_are_mentioned(rng):
     store = open_store(rng.standard_normal((80, 6)), labels=np.arange(80) % 2)
     advice = isoscope.advise(store, candidates=[Center()])
     assert advice.measure == "stability"
@@ -110,12 +110,12 @@ def test_labels_that_were_not_used_are_mentioned(rng):
 # what is kept
 
 
-def test_the_repair_is_the_choice_fitted_to_the_whole_source(rogue):
+def test_repair_is_the_choice_fitted_to_the_entire_source(rogue):
     X, _, advice = rogue
     np.testing.assert_array_equal(advice.repair.transform(X), AllButTheTop(1).fit(open_store(X)).transform(X))
 
 
-def test_the_whole_source_and_not_the_sample(rng):
+def test_fit_uses_the_entire_source_not_the_sample(rng):
     X, pairs = rogue_pairs()
     more = np.vstack([X, rng.standard_normal((500, 16)) * 5])
     advice = isoscope.advise(more, pairs=pairs, candidates=[AllButTheTop(1)], sample=320)
@@ -125,7 +125,7 @@ def test_the_whole_source_and_not_the_sample(rng):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
-def test_saved_and_loaded_it_gives_the_same_bits(rogue, good, tmp_path, dtype):
+def test_saved_repair_gives_identical_vectors(rogue, good, tmp_path, dtype):
     for i, (X, _, advice) in enumerate((rogue, good)):
         advice.save(tmp_path / str(i))
         again, X = load_transform(tmp_path / str(i)), X.astype(dtype)
@@ -142,7 +142,7 @@ def test_the_same_seed_gives_the_same_json(rogue, tmp_path):
     assert isoscope.advise(X, pairs=pairs, candidates=GIVEN, seed=1).to_dict() != advice.to_dict()
 
 
-def test_the_dict_is_json_and_holds_all(rogue):
+def test_dict_is_json_serializable_and_complete(rogue):
     _, _, advice = rogue
     held = advice.to_dict()
     assert json.loads(json.dumps(held, allow_nan=False)) == held
@@ -167,7 +167,7 @@ def test_the_dict_is_json_and_holds_all(rogue):
     assert held["paragraph"] == advice.paragraph
 
 
-def test_left_out_candidates_are_listed_with_the_reason(good):
+def test_excluded_candidates_are_listed_with_the_reason(good):
     X, of, _ = good
     advice = isoscope.advise(X, labels=of, candidates=[AllButTheTop(25), ClusterCenter(900)])
     assert set(advice.left_out) == {"AllButTheTop(25)", "ClusterCenter(900)"}
@@ -178,12 +178,12 @@ def test_left_out_candidates_are_listed_with_the_reason(good):
         advice["Whiten"]
 
 
-def test_it_says_itself_in_short(rogue, good):
+def test_repr_is_short(rogue, good):
     assert repr(rogue[2]) == "Advice(array: AllButTheTop(1), 4 candidates on 150 pairs)"
     assert repr(good[2]) == "Advice(array: as it is, 4 candidates on 300 rows)"
 
 
-def test_the_given_candidates_stay_unfitted(rogue):
+def test_given_candidates_stay_unfitted(rogue):
     assert not any(hasattr(repair, "mean_") for repair in GIVEN)
 
 
@@ -204,7 +204,7 @@ def odd(rng, name):
 
 @pytest.mark.filterwarnings("ignore:Number of distinct clusters")
 @pytest.mark.parametrize("name", ["int8", "float16", "huge", "d = 2", "n < d", "zeros among them"])
-def test_odd_sources_are_answered_with_numbers(rng, name):
+def test_unusual_sources_give_finite_results(rng, name):
     advice = isoscope.advise(odd(rng, name), labels=rng.integers(0, 2, 100))
     for trial in advice.trials:
         for score in trial.scores.values():
@@ -213,25 +213,25 @@ def test_odd_sources_are_answered_with_numbers(rng, name):
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0])
-def test_a_constant_source_is_left_alone(value):
+def test_constant_source_is_kept(value):
     advice = isoscope.advise(np.full((100, 8), value), candidates=GIVEN)
     assert advice.leaves_vectors_unchanged
     assert {trial["stability"].verdict for trial in advice.trials} == {"noise"}
 
 
 @pytest.mark.filterwarnings("ignore:Number of distinct clusters")
-def test_a_constant_source_with_labels_says_so():
+def test_constant_source_with_labels_is_reported():
     with pytest.raises(InputError, match="distinct rows"):
         isoscope.advise(np.ones((100, 8)), labels=np.arange(100) % 2, candidates=GIVEN)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_values_whose_squares_are_infinite(rng):
+def test_values_whose_squares_overflow(rng):
     with contextlib.suppress(InputError):
         isoscope.advise(1e200 * rng.standard_normal((100, 8)), labels=np.arange(100) % 2, candidates=GIVEN)
 
 
-def test_by_distance_a_shift_gains_nothing(rng):
+def test_translation_gains_nothing_by_distance(rng):
     of = np.arange(300) % 6
     X = (2 * np.eye(16)[of] + rng.standard_normal((300, 16)) + 1e4).astype(np.float32)
     assert isoscope.advise(
@@ -275,7 +275,7 @@ QRELS = {str(i): {str(i): 1} for i in range(30)}
         (np.where(np.arange(600).reshape(100, 6) == 75, np.nan, X), {"labels": OF}, "first in row 12"),
     ],
 )
-def test_invalid_input_raises_an_error_of_one_line(source, given, words):
+def test_invalid_input_raises_one_line_error(source, given, words):
     with pytest.raises(InputError, match=words) as error:
         isoscope.advise(source, **given)
     assert "\n" not in str(error.value)

@@ -10,7 +10,7 @@ from isoscope.advising.candidates import AS_IS, build_candidates, count_learned_
 
 
 @pytest.mark.parametrize(("d", "n"), [(2, 20), (2, 4), (3, 1000), (16, 64), (384, 4000), (768, 60)])
-def test_every_candidate_can_be_fitted_and_the_simplest_comes_first(d, n, rng):
+def test_every_candidate_can_be_fitted_and_simplest_comes_first(d, n, rng):
     found = build_candidates(d, n, 0)
     numbers = [each.numbers for each in found]
     assert found[0].name == AS_IS
@@ -22,7 +22,7 @@ def test_every_candidate_can_be_fitted_and_the_simplest_comes_first(d, n, rng):
             assert np.isfinite(each.repair.fit(X).transform(X)).all()
 
 
-def test_numbers_are_counted():
+def test_learned_numbers_are_counted():
     assert [count_learned_numbers(repair, 10) for repair in (Chain(), Center(), Standardize(), AllButTheTop(2))] == [
         0,
         10,
@@ -39,7 +39,7 @@ def test_numbers_are_counted():
     assert count_learned_numbers(Chain([Whiten("pca", 3), Standardize()]), 10) == 40 + 6
 
 
-def test_given_ones_are_tried_beside_leaving_alone():
+def test_given_candidates_are_tried_with_the_original_vectors():
     found = build_candidates(8, 100, 0, iter([Whiten(), Center(), Chain()]))
     assert [each.name for each in found] == [AS_IS, "Center", "Whiten"]
     assert [each.name for each in build_candidates(8, 100, 0, [])] == [AS_IS]
@@ -75,11 +75,11 @@ def test_candidates_that_are_not_repairs_raise_an_error(given, words):
         build_candidates(8, 100, 0, given)
 
 
-def test_one_repair_that_is_not_in_a_list():
+def test_single_repair_outside_a_list():
     with pytest.raises(InputError):
         build_candidates(8, 100, 0, Whiten())
 
 
-def test_two_candidates_of_one_name_raise_an_error():
+def test_duplicate_candidate_names_raise_an_error():
     with pytest.raises(InputError, match="two candidates are both named ClusterCenter\\(3\\)"):
         build_candidates(8, 100, 0, [ClusterCenter(3, random_state=0), ClusterCenter(3, random_state=1)])

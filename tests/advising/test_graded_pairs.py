@@ -22,7 +22,7 @@ def score_of(task):
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
-def test_it_is_scipys_correlation(rng, metric):
+def test_score_matches_scipy_correlation(rng, metric):
     X, first, second, grades = pairs_of(rng)
     a, b = X[first], X[second]
     similarity = -np.linalg.norm(a - b, axis=1)
@@ -64,7 +64,7 @@ def test_repeated_pairs_are_one_unit(rng):
     assert task.units.effective_count(np.arange(180)) == pytest.approx(30)
 
 
-def test_pairs_that_are_all_connected_depend_on_those_that_share_a_row(rng):
+def test_fully_connected_pairs_depend_on_pairs_that_share_a_row(rng):
     first, second = np.arange(59), np.arange(1, 60)  # one chain
     task = GradedPairs(rows_of(rng.standard_normal((60, 4))), first, second, rng.random(59), "cosine", 5, 0)
     assert len(task.units) == 59
@@ -72,7 +72,7 @@ def test_pairs_that_are_all_connected_depend_on_those_that_share_a_row(rng):
     assert "share a row themselves" in task.notes[0]
 
 
-def test_new_rows_are_scored_by_repairs_that_have_not_seen_them(rng):
+def test_new_rows_are_scored_by_repairs_fitted_without_them(rng):
     X = rng.standard_normal((150, 6))
     first, second = np.arange(0, 100, 2), np.arange(1, 101, 2)
     task = GradedPairs(rows_of(X), first, second, rng.random(50), "cosine", 5, 0, new_rows=True)
@@ -88,7 +88,7 @@ def test_new_rows_need_rows_to_fit_on(rng):
         GradedPairs(rows_of(rng.standard_normal((61, 4))), first, second, rng.random(60), "cosine", 2, 0, new_rows=True)
 
 
-def test_too_few_pairs_for_the_folds(rng):
+def test_too_few_pairs_for_the_folds_raise(rng):
     X, first, second, grades = pairs_of(rng, m=30)
     with pytest.raises(InputError, match="30 pairs are too few for 8 folds"):
         GradedPairs(rows_of(X), first, second, grades, "cosine", 8, 0)

@@ -45,7 +45,7 @@ def with_gains(gains, noise, rng, m=400):
 # units
 
 
-def test_examples_that_share_rows_are_one_unit_and_are_never_divided(rng):
+def test_examples_that_share_rows_form_one_indivisible_unit(rng):
     groups = np.repeat(np.arange(40), 3)
     units = units_of(groups)
     assert len(units) == 40
@@ -54,7 +54,7 @@ def test_examples_that_share_rows_are_one_unit_and_are_never_divided(rng):
     assert sorted(np.concatenate(units.folds(5, rng))) == list(range(120))
 
 
-def test_the_covariance_is_that_of_the_units_means(rng):
+def test_covariance_equals_that_of_the_unit_means(rng):
     groups, values = np.repeat(np.arange(50), 4), rng.standard_normal((200, 3))
     units = units_of(groups)
     found = units.covariance(values - values.mean(axis=0), np.arange(200))
@@ -62,7 +62,7 @@ def test_the_covariance_is_that_of_the_units_means(rng):
     np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
-def test_copies_of_examples_are_no_new_evidence(rng):
+def test_copies_of_examples_add_no_evidence(rng):
     values = rng.standard_normal((60, 3))
     once = compare_candidates(scores_of(values), 0.95, ["m"])["m"]
     again = compare_candidates(
@@ -81,7 +81,7 @@ def test_copies_of_examples_are_no_new_evidence(rng):
         (np.arange(100), False),
     ],
 )
-def test_when_only_direct_sharing_counts(groups, linked):
+def test_units_with_and_without_direct_links(groups, linked):
     assert (units_of(groups).links is not None) is linked
 
 
@@ -101,7 +101,7 @@ def test_direct_sharing_widens_intervals_and_never_narrows_them(rng):
 # intervals
 
 
-def test_one_difference_has_students_interval(rng):
+def test_one_difference_has_student_interval(rng):
     values = rng.standard_normal((30, 2))
     found = compare_candidates(scores_of(values), 0.95, ["m"])["m"]
     difference = values[:, 1] - values[:, 0]
@@ -110,7 +110,7 @@ def test_one_difference_has_students_interval(rng):
     assert found.high[1] - found.gains[1] == pytest.approx(margin, rel=0.03)
 
 
-def test_many_independent_differences_have_the_quantile_of_their_maximum():
+def test_independent_differences_use_the_quantile_of_their_maximum():
     found = critical_values(np.eye(10), np.full(10, 1e9), 0.95)
     np.testing.assert_allclose(found, norm.ppf((1 + 0.95 ** (1 / 10)) / 2), rtol=0.02)
     same = critical_values(np.ones((10, 10)), np.full(10, 1e9), 0.95)
@@ -124,14 +124,14 @@ def test_scale_and_order_do_not_matter(rng):
     np.testing.assert_allclose(again.low, 7 * once.low[order], rtol=0.02, atol=1e-9)
 
 
-def test_differences_that_never_vary_are_significant_and_rounding_is_not():
+def test_constant_differences_are_significant_and_rounding_is_not():
     values = np.tile([0.5, 0.5 + 1e-12, 0.6, 0.4], (50, 1))
     found = compare_candidates(scores_of(values), 0.95, ["m"])["m"]
     assert [found.verdict(i) for i in range(4)] == ["noise", "noise", "gain", "loss"]
     assert (found.gains[0], found.low[0], found.high[0]) == (0, 0, 0)
 
 
-def test_a_random_procedure_widens_the_interval(rng):
+def test_random_algorithm_widens_the_interval(rng):
     values = rng.standard_normal((200, 2))
     repeats = np.column_stack([np.zeros(8), rng.standard_normal(8)])
     calm, lucky = (compare_candidates(scores_of(values, **more), 0.95, ["m"])["m"] for more in ({}, {"m": repeats}))
@@ -164,12 +164,12 @@ def test_a_variance_factor_widens_the_interval(rng):
         ([0, 0.4, 0.1], [0.001, 5.0, 0.001], 2, 2),
     ],
 )
-def test_the_rule(gains, noise, chosen, best, rng):
+def test_choose_candidate(gains, noise, chosen, best, rng):
     found = choose_candidate(with_gains(gains, noise, rng), 0.95, "m")
     assert (found.chosen, found.best) == (chosen, best)
 
 
-def test_the_tolerance_is_a_tenth():
+def test_tolerance_is_one_tenth():
     assert TOLERANCE == 0.1
     assert SPLITS == 20
 
@@ -179,7 +179,7 @@ def by_two(gains, others, rng):
     return Scores({"m": one.values["m"], "o": other.values["m"]}, {}, one.units)
 
 
-def test_a_significant_loss_by_another_measure_excludes_unless_one_decides_alone(rng):
+def test_significant_loss_by_another_measure_excludes_a_candidate(rng):
     scores = by_two([0, 0.1, 0.2, 0.3], [0, 0.0, 0.0, -0.1], rng)
     found = choose_candidate(scores, 0.95)
     assert (found.measure, found.chosen) == ("m", 2)
@@ -187,7 +187,7 @@ def test_a_significant_loss_by_another_measure_excludes_unless_one_decides_alone
     assert choose_candidate(by_two([0, 0.1], [0, -0.1], rng), 0.95).chosen == 0
 
 
-def test_the_first_measure_that_gains_decides(rng):
+def test_first_measure_with_a_gain_decides(rng):
     scores = by_two([0, 0.0, 0.0], [0, 0.1, 0.3], rng)
     found = choose_candidate(scores, 0.95)
     assert (found.measure, found.chosen) == ("o", 2)
@@ -201,7 +201,7 @@ def promise_of(scores, folds=5, seed=0):
     return estimate_nested_gain(scores, choose_candidate(scores, 0.95, "m"), 0.95, "m", folds, seed)
 
 
-def test_a_clear_gain_is_promised_and_every_part_agrees(rng):
+def test_clear_gain_is_expected_and_every_split_agrees(rng):
     found = promise_of(with_gains([0, 0.1, 0.3], 0.1, rng))
     assert found.gain == pytest.approx(0.3, abs=0.01)
     assert found.choices == {2: 20}
@@ -209,11 +209,11 @@ def test_a_clear_gain_is_promised_and_every_part_agrees(rng):
 
 
 @pytest.mark.parametrize("folds", [3, 5, 10])
-def test_partitions_are_repeated_until_there_are_enough_selections(folds, rng):
+def test_splits_are_repeated_until_enough_selections(folds, rng):
     assert sum(promise_of(with_gains([0, 0.1], 0.1, rng), folds).choices.values()) >= SPLITS
 
 
-def test_the_promise_is_not_the_winners_luck():
+def test_expected_gain_is_free_of_selection_bias():
     """Of many equal candidates with the same gain, the one that looks best is promised no more than they all give."""
     rng = np.random.default_rng(3)
     promised, looked = [], []
@@ -227,7 +227,7 @@ def test_the_promise_is_not_the_winners_luck():
     assert np.mean(promised) <= 0.3 + 3 * np.std(promised) / np.sqrt(80)
 
 
-def test_a_gain_that_most_parts_do_not_confirm_is_withheld():
+def test_gain_not_confirmed_by_most_splits_is_withheld():
     for run in range(200):
         scores = with_gains([0, 0.128], 1.0, np.random.default_rng(run), m=500)
         choice, promise = decide(scores, 0.95, "m", 5, 0)
@@ -237,7 +237,7 @@ def test_a_gain_that_most_parts_do_not_confirm_is_withheld():
     pytest.fail("no borderline gain among 200")
 
 
-def test_the_same_seed_gives_the_same_promise(rng):
+def test_same_seed_gives_same_expected_gain(rng):
     scores = with_gains([0, 0.02, 0.03], 0.2, rng)
     assert promise_of(scores) == promise_of(scores)
     assert isinstance(promise_of(scores, seed=1), Promise)
@@ -268,7 +268,7 @@ def null_groups(rng):
 
 
 @pytest.mark.parametrize("null", [null_means, null_hits, null_few, null_groups])
-def test_nothing_is_prescribed_on_noise(null):
+def test_no_repair_is_recommended_on_noise(null):
     runs = 200
     hits = sum(choose_candidate(null(np.random.default_rng([11, run])), 0.95).chosen > 0 for run in range(runs))
     assert hits <= runs * 0.025 + 3 * np.sqrt(runs * 0.025 * 0.975)

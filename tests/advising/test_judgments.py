@@ -34,7 +34,7 @@ MEANT = {"q1": {"d1": 2.0, "d2": 0.0}, "q2": {"d1": -1.0, "d3": 1.0}}
 @pytest.mark.parametrize(
     "lines", [TREC, BEIR, ["query-id corpus-id score", *BEIR], ["qid iter docid rel", *TREC]], ids=str
 )
-def test_every_way_to_write_qrels_is_the_same(tmp_path, lines, split, end, bom):
+def test_all_qrels_formats_are_equivalent(tmp_path, lines, split, end, bom):
     text = bom + end.join(line.replace(" ", split) for line in lines) + end
     assert read_qrels(written(tmp_path, text)) == MEANT
 
@@ -43,7 +43,7 @@ def test_ids_may_contain_spaces_between_tabs(tmp_path):
     assert read_qrels(written(tmp_path, "query-id\tcorpus-id\tscore\nq 1\td 1\t1\n")) == {"q 1": {"d 1": 1.0}}
 
 
-def test_a_dict_of_any_keys():
+def test_dict_with_any_keys():
     assert read_qrels({1: {2: True, "x": 0.5}}) == {"1": {"2": 1.0, "x": 0.5}}
 
 
@@ -67,14 +67,14 @@ def test_errors_in_qrels_name_the_line(tmp_path, text, words):
         read_qrels(written(tmp_path, text))
 
 
-def test_a_missing_file(tmp_path):
+def test_missing_file_raises(tmp_path):
     for read in (read_qrels, read_pairs):
         with pytest.raises(InputError, match="does not exist"):
             read(tmp_path / "none.tsv")
 
 
 @pytest.mark.parametrize("source", [{"q": ["d"]}, {"q": {"d": "high"}}, {"q": {"d": None}}])
-def test_a_dict_of_another_form_is_rejected(source):
+def test_dict_of_another_structure_is_rejected(source):
     with pytest.raises(InputError, match="qrels is not"):
         read_qrels(source)
 
@@ -110,7 +110,7 @@ def assert_meant(found):
 @pytest.mark.parametrize(
     "head", ["", "id1\tid2\tscore", "Sentence1\tSentence2\tSimilarity", "one\tother\tvalue", "\ufeff"]
 )
-def test_tabs(tmp_path, head, end):
+def test_tab_separated_pairs(tmp_path, head, end):
     lines = lines_of(PAIRS)
     lines = [head, *lines] if head.strip("\ufeff") else [head + lines[0], *lines[1:]]
     assert_meant(read_pairs(written(tmp_path, end.join(lines) + end + end)))
@@ -121,7 +121,7 @@ def test_named_columns_may_be_in_any_order(tmp_path):
     assert_meant(read_pairs(written(tmp_path, text)))
 
 
-def test_commas_with_quotes(tmp_path):
+def test_comma_separated_pairs_with_quotes(tmp_path):
     path = tmp_path / "p.csv"
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
@@ -132,12 +132,12 @@ def test_commas_with_quotes(tmp_path):
     np.testing.assert_array_equal(found.scores, GRADES)
 
 
-def test_json_lines(tmp_path):
+def test_json_lines_pairs(tmp_path):
     text = "\n".join(json.dumps({"score": g, "id1": a, "id2": b, "split": 1}) for a, b, g in PAIRS)
     assert_meant(read_pairs(written(tmp_path, text, "p.jsonl")))
 
 
-def test_parquet(tmp_path):
+def test_parquet_pairs(tmp_path):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -149,7 +149,7 @@ def test_parquet(tmp_path):
         read_pairs(tmp_path / "broken.parquet")
 
 
-def test_three_sequences():
+def test_three_sequences_as_pairs():
     first, second, grade = zip(*PAIRS, strict=True)
     assert_meant(read_pairs((first, list(second), np.asarray(grade))))
     numbers = read_pairs((np.arange(24), np.arange(24)[::-1], GRADES))
@@ -172,7 +172,7 @@ def test_three_sequences():
         ("\n".join(f"{a}\t{g}" for a, _, g in PAIRS), "2 columns without names"),
     ],
 )
-def test_errors_in_pairs(tmp_path, text, words):
+def test_errors_in_pairs_are_one_line(tmp_path, text, words):
     with pytest.raises(InputError, match=words) as error:
         read_pairs(written(tmp_path, text))
     assert "\n" not in str(error.value)
@@ -190,7 +190,7 @@ def test_other_objects_are_rejected_as_pairs(source):
         read_pairs(source)
 
 
-def test_sequences_of_different_lengths():
+def test_sequences_of_different_lengths_raise():
     with pytest.raises(InputError, match="has 3, 2 and 3 entries"):
         read_pairs(([1, 2, 3], [1, 2], [1, 2, 3]))
 
@@ -207,7 +207,7 @@ def test_a_table_of_three_columns_is_rejected_with_advice():
 
 @pytest.mark.parametrize("mark", ["\u2028", "\x85"])
 @pytest.mark.parametrize("name", ["p.tsv", "p.jsonl", "p.csv"])
-def test_a_line_ends_where_the_file_says(tmp_path, mark, name):
+def test_only_newlines_end_a_line(tmp_path, mark, name):
     texts = [f"{a}{mark}." for a, _, _ in PAIRS]
     rows = [(text, b, grade) for text, (_, b, grade) in zip(texts, PAIRS, strict=True)]
     lines = lines_of(rows, "," if name == "p.csv" else "\t")

@@ -15,7 +15,7 @@ from isoscope.transforms.repair import Repair
 from tests.advising.conftest import rows_of, topics
 
 
-def test_folds_are_even_in_every_label(rng):
+def test_folds_are_stratified_by_label(rng):
     labels = rng.integers(0, 7, 203)
     folds = stratified_folds(labels, 5, rng)
     assert sorted(np.concatenate(folds)) == list(range(203))
@@ -25,7 +25,7 @@ def test_folds_are_even_in_every_label(rng):
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
-def test_neighbors_are_scikit_learns(rng, metric):
+def test_neighbors_match_scikit_learn(rng, metric):
     X, of = topics(rng, 200, k=2)
     task = Labels(rows_of(X), of, metric, 5, 0, new_rows=True)
     round = task.rounds[1]
@@ -49,7 +49,7 @@ def test_each_row_is_classified_by_all_others(rng):
     np.testing.assert_array_equal(found["probe"].values, LinearProbe(X, of).leave_one_out() == of)
 
 
-def test_easy_classes_score_one_by_every_measure(rng):
+def test_separable_classes_score_one_by_every_measure(rng):
     X, of = topics(rng, 100, noise=0.01)
     task = Labels(rows_of(X), of, "cosine", 5, 0)
     for measure, evidence in task.score(Chain().fit(X), task.rounds[0]).items():
@@ -64,7 +64,7 @@ def test_labels_may_be_of_any_comparable_type(rng):
     np.testing.assert_array_equal(hits[0], hits[2])
 
 
-def test_equal_votes_go_to_the_nearest():
+def test_tied_votes_go_to_the_nearest():
     assert plurality(np.asarray([[2, 1, 1, 2], [0, 3, 3, 5]])).tolist() == [2, 3]
 
 
@@ -76,7 +76,7 @@ def test_uninformative_labels_raise_an_error(rng, labels, words):
         Labels(rows_of(rng.standard_normal((40, 3))), labels, "cosine", 5, 0)
 
 
-def test_a_class_with_one_row_is_no_harm(rng):
+def test_class_with_one_row_does_not_raise(rng):
     X, of = topics(rng, 60)
     of = of.copy()
     of[7] = 99
@@ -103,7 +103,7 @@ class Nearly(Repair):
         return X @ self.map_.astype(X.dtype)
 
 
-def test_the_luck_of_k_means_is_no_significant_difference(monkeypatch):
+def test_random_k_means_variation_is_not_significant(monkeypatch):
     monkeypatch.setattr(labels_module, "_NEIGHBORS", 1)
     maps = [type(f"Nearly{i}", (Nearly,), {}) for i in range(3)]  # each under its own name
     significant = 0
@@ -127,14 +127,14 @@ def test_equal_rows_count_once(rng):
 
 
 @pytest.mark.parametrize("n", [41, 101])
-def test_new_rows_take_no_part_in_fit_or_labels(rng, n):
+def test_new_rows_are_excluded_from_fit_and_labels(rng, n):
     task = Labels(rows_of(rng.standard_normal((n, 4))), np.arange(n) % 2, "cosine", 2, 0, new_rows=True)
     for round in task.rounds:
         assert not set(round.fit_rows) & set(round.examples)
         assert len(round.fit_rows) + len(round.examples) == n
 
 
-def test_votes_on_noise_vary_no_more_than_their_factor_allows():
+def test_variance_of_votes_on_noise_is_within_its_factor():
     """Rows that vote for each other are not independent: their accuracy varies up to twice as much."""
     ratios = []
     for run in range(150):

@@ -23,13 +23,13 @@ def examples(rng, m, ties):
 
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("m", [5, 60])
-def test_spearman_is_scipys(rng, ties, m):
+def test_spearman_matches_scipy(rng, ties, m):
     a, b = examples(rng, m, ties)
     assert spearman(a, b).values.mean() == pytest.approx(spearmanr(a, b).statistic, abs=1e-12)
 
 
 @pytest.mark.parametrize("ties", [False, True])
-def test_spearman_values_are_the_slopes_of_the_weighted_correlation(rng, ties):
+def test_spearman_values_are_slopes_of_the_weighted_correlation(rng, ties):
     a, b = examples(rng, 40, ties)
     values = spearman(a, b).values
     base = 2000
@@ -39,17 +39,17 @@ def test_spearman_values_are_the_slopes_of_the_weighted_correlation(rng, ties):
         assert (values[i] - values.mean()) / 40 == pytest.approx(slope, rel=2e-3, abs=1e-5)
 
 
-def test_spearman_depends_on_ranks_alone(rng):
+def test_spearman_depends_only_on_ranks(rng):
     a, b = rng.standard_normal((2, 40))
     np.testing.assert_allclose(spearman(a, b).values, spearman(np.exp(a), rankdata(b)).values, atol=1e-12)
     np.testing.assert_allclose(spearman(a, b).values, -spearman(-a, b).values, atol=1e-12)
 
 
-def test_a_constant_side_is_not_correlated():
+def test_constant_input_has_zero_correlation():
     assert spearman(np.ones(6), np.arange(6.0)).values.tolist() == [0] * 6
 
 
-def test_the_spread_of_the_values_is_that_of_the_correlation_in_new_samples():
+def test_spread_of_values_matches_the_spread_over_new_samples():
     rng = np.random.default_rng(5)
     found, expected = [], []
     for _ in range(400):
@@ -61,7 +61,7 @@ def test_the_spread_of_the_values_is_that_of_the_correlation_in_new_samples():
 
 
 @pytest.mark.parametrize("k", [1, 2, 7])
-def test_v_measure_is_scikit_learns_adjusted_mutual_information(rng, k):
+def test_v_measure_matches_scikit_learn_adjusted_mutual_information(rng, k):
     labels = rng.integers(0, 4, 50)
     clusterings = np.stack([np.where(rng.random(50) < 0.5, labels, rng.integers(0, 9, 50)) % k for _ in range(3)])
     each = [adjusted_mutual_info_score(labels, codes) for codes in clusterings]
@@ -77,7 +77,7 @@ def test_v_measure_of_random_labels_is_zero_for_any_cluster_sizes(rng):
         assert np.mean(found) == pytest.approx(0, abs=0.01)
 
 
-def test_the_mean_of_v_measure_values_over_a_subset_is_its_score_to_first_order(rng):
+def test_mean_v_measure_value_of_a_subset_approximates_its_score(rng):
     labels = rng.integers(0, 3, 3000)
     codes = np.where(rng.random(3000) < 0.6, labels, rng.integers(0, 3, 3000))
     values = v_measure(codes[None], labels).values

@@ -32,14 +32,14 @@ def by_hand(X, labels, Z):
 
 
 @pytest.mark.parametrize(("n", "d", "noise"), [(24, 5, 0.3), (24, 5, 3.0), (12, 30, 0.3)])
-def test_it_is_ridge_with_the_penalty_that_leaving_one_out_chooses(rng, n, d, noise):
+def test_probe_equals_ridge_with_leave_one_out_penalty(rng, n, d, noise):
     X, labels = topics(rng, n, d, 3, noise)
     Z = rng.standard_normal((200, d))
     np.testing.assert_array_equal(linear_probe(X, labels, Z), by_hand(X, labels, Z))
 
 
 @pytest.mark.parametrize(("n", "d", "noise"), [(24, 5, 0.5), (12, 30, 0.5)])
-def test_leave_one_out_predictions_are_those_of_refitting_without_each_row(rng, n, d, noise):
+def test_leave_one_out_predictions_equal_refitting_without_each_row(rng, n, d, noise):
     X, labels = topics(rng, n, d, 3, noise)
     targets = np.eye(3)[labels]
     penalties = _PENALTIES * np.var(X, axis=0).sum() * len(X) / X.shape[1]
@@ -53,7 +53,7 @@ def test_leave_one_out_predictions_are_those_of_refitting_without_each_row(rng, 
     np.testing.assert_array_equal(LinearProbe(X, labels).leave_one_out(), expected)
 
 
-def test_leave_one_out_on_noise_is_right_as_often_as_chance():
+def test_leave_one_out_accuracy_on_noise_is_at_chance():
     """A mean label without the row itself would make its own label the rarest, and be wrong nearly always."""
     rng = np.random.default_rng(0)
     labels = np.arange(400) % 4
@@ -62,7 +62,7 @@ def test_leave_one_out_on_noise_is_right_as_often_as_chance():
 
 
 @pytest.mark.parametrize("d", [5, 60])
-def test_neither_rotation_nor_scale_nor_place_matters(rng, d):
+def test_rotation_scale_and_translation_do_not_matter(rng, d):
     X, labels = topics(rng, 40, d, 3)
     Z, turn = rng.standard_normal((100, d)), rotation(d, rng)
     expected = linear_probe(X, labels, Z)
@@ -80,7 +80,7 @@ def test_a_constant_coordinate_is_ignored(rng):
     )
 
 
-def test_a_class_seen_once_and_one_that_is_not_there(rng):
+def test_class_seen_once_and_absent_class(rng):
     X, labels = topics(rng, 40, 5, 3, 0.05)
     labels = labels.copy()
     labels[0] = 4  # class 3 has no row
@@ -94,7 +94,7 @@ def test_single_precision_is_enough(rng):
     np.testing.assert_array_equal(linear_probe(X.astype(np.float32), labels, X), linear_probe(X, labels, X))
 
 
-def test_vectors_that_are_all_the_same_get_the_commonest_label():
+def test_identical_vectors_get_the_most_frequent_label():
     labels = np.asarray([0, 1, 1, 1, 0, 1])
     assert linear_probe(np.ones((6, 3)), labels, np.ones((2, 3))).tolist() == [1, 1]
 

@@ -27,7 +27,7 @@ def asked(rng):
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
-def test_ndcg_is_scikit_learns(asked, metric):
+def test_ndcg_matches_scikit_learn(asked, metric):
     documents, queries, relevant = asked
     task = task_of(documents, queries, relevant, metric)
     similarity = -np.linalg.norm(queries[:, None] - documents[None], axis=2)
@@ -52,27 +52,27 @@ def test_the_order_of_documents_does_not_matter(asked, rng):
         )
 
 
-def test_a_list_by_hand():
+def test_ndcg_matches_manual_example():
     # relevance 3, 0, 1 at ranks 1…3; 2 was missed: (3 + 1/2)/(3 + 2/log₂3 + 1/2)
     found, judged = np.asarray([5, 9, 7]), {5: 3.0, 7: 1.0, 8: 2.0}
     assert ndcg(found, judged) == pytest.approx(3.5 / (3.5 + 2 / np.log2(3)))
     assert recall(found, judged) == pytest.approx(2 / 3)
 
 
-def test_only_the_first_ten_count_and_more_than_ten_answers_can_be_perfect():
+def test_only_the_top_ten_count_and_more_answers_can_be_perfect():
     judged = dict.fromkeys(range(20), 1.0)
     assert ndcg(np.arange(100), judged) == pytest.approx(1)
     assert ndcg(np.arange(90, 200), {100: 1.0}) == 0
     assert recall(np.arange(100), judged) == 1
 
 
-def test_repairs_are_fitted_to_the_whole_corpus(asked):
+def test_repairs_are_fitted_to_the_entire_corpus(asked):
     task = task_of(*asked)
     assert [round.fit_rows for round in task.rounds] == [None]
     assert task.rounds[0].examples.tolist() == list(range(12))
 
 
-def test_new_rows_are_held_out_whatever_the_judgments_say(asked):
+def test_new_rows_are_held_out_for_any_judgments(asked):
     documents, queries, relevant = asked
     one, other = (task_of(documents, queries, of, new_rows=True) for of in (relevant, relevant[::-1]))
     for a, b in zip(one.rounds, other.rounds, strict=True):
@@ -95,14 +95,14 @@ def test_queries_that_share_a_relevant_document_or_a_vector_are_one_unit(rng):
     assert len(np.unique(units)) == 57
 
 
-def test_fewer_documents_than_are_listed(rng):
+def test_fewer_documents_than_the_list_length(rng):
     documents = rng.standard_normal((6, 4))
     task = task_of(documents, documents[np.arange(8) % 6], [{i % 6: 1.0} for i in range(8)])
     assert scored(task).tolist() == pytest.approx([1] * 8)
     assert scored(task, "recall@100").tolist() == [1] * 8
 
 
-def test_equal_documents_are_found_in_random_order(rng):
+def test_equal_documents_are_ranked_randomly(rng):
     documents, queries = np.ones((200, 4)), rng.standard_normal((8, 4))
     first, last = (
         scored(task_of(documents, queries, [{i + start: 1.0} for i in range(8)]), "recall@100").mean()

@@ -32,7 +32,7 @@ def test_needed_rows_and_a_sample_of_the_requested_size(cloud_of_300, rng, neede
     np.testing.assert_array_equal(rows.numbers[rows.places(named)], named)
 
 
-def test_the_same_rows_however_they_are_read(cloud_of_300, rng, monkeypatch):
+def test_rows_do_not_depend_on_the_reading_method(cloud_of_300, rng, monkeypatch):
     named = rng.choice(300, 20, replace=False)
     store = open_store(cloud_of_300)
     whole = read_rows(store, named, 100, 5, silent)
@@ -43,7 +43,7 @@ def test_the_same_rows_however_they_are_read(cloud_of_300, rng, monkeypatch):
     assert not np.array_equal(whole.numbers, read_rows(store, named, 100, 6, silent).numbers)
 
 
-def test_the_sample_does_not_depend_on_the_rows_that_are_needed(cloud_of_300):
+def test_sample_does_not_depend_on_the_needed_rows(cloud_of_300):
     """Repairs are fitted to it: rows with judgments must not be overrepresented."""
     counts = np.zeros(300)
     for seed in range(100):
@@ -55,7 +55,7 @@ def test_the_sample_does_not_depend_on_the_rows_that_are_needed(cloud_of_300):
     assert counts.max() < 60
 
 
-def test_a_row_that_is_not_finite_is_named(cloud_of_300, monkeypatch):
+def test_nonfinite_row_is_named(cloud_of_300, monkeypatch):
     monkeypatch.setattr(stores, "_MOST_ROWS", 50)
     cloud_of_300[123, 2] = np.nan
     with pytest.raises(InputError, match="first in row 123"):
@@ -63,7 +63,7 @@ def test_a_row_that_is_not_finite_is_named(cloud_of_300, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.int8, np.float32, np.float64])
-def test_precision_is_single_at_least(cloud_of_300, dtype):
+def test_precision_is_at_least_single(cloud_of_300, dtype):
     rows = read_rows(open_store((9 * cloud_of_300).astype(dtype)), NONE, 100, 0, silent)
     assert rows.vectors.dtype == (np.float64 if dtype == np.float64 else np.float32)
 
@@ -76,7 +76,7 @@ def found(store, names):
     return [None if no else int(row) for row, no in zip(rows, unknown, strict=True)]
 
 
-def test_by_ids_text_or_number():
+def test_ids_may_be_text_or_numbers():
     X = np.zeros((4, 2))
     ids, text = [10, 11, 12, 13], ["a", "b", "a", "11"]
     assert found(open_store(X, ids=ids), ["12", "10", "12"]) == [2, 0, 2]
@@ -98,7 +98,7 @@ def test_unknown_names_are_counted_once_and_the_first_is_shown():
     check_known(["a"], find_rows(store, ["a"])[1], "the pairs", store)
 
 
-def test_a_long_name_is_cut():
+def test_long_name_is_truncated():
     store = open_store(np.zeros((2, 2)), text=["a", "b"])
     with pytest.raises(InputError) as error:
         check_known(["x" * 500], np.asarray([True]), "the pairs", store)

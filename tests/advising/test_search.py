@@ -21,7 +21,7 @@ def all_pairs(A, B, metric):
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("itself", [False, True])
-def test_the_search_agrees_with_all_pairs(rng, metric, itself, monkeypatch):
+def test_search_agrees_with_all_pairs(rng, metric, itself, monkeypatch):
     monkeypatch.setattr(retrieval, "_TILE", 40 * 8 * 7)  # 7 queries at a time
     B = rng.standard_normal((40, 6))
     A = B if itself else rng.standard_normal((15, 6))
@@ -33,28 +33,28 @@ def test_the_search_agrees_with_all_pairs(rng, metric, itself, monkeypatch):
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_rotation_changes_nothing(rng, metric):
+def test_rotation_does_not_matter(rng, metric):
     A, B, turn = rng.standard_normal((15, 6)), rng.standard_normal((40, 6)), rotation(6, rng)
     found = [top_k(prepare(X, metric), prepare(Y, metric), 5, metric) for X, Y in ((A, B), (A @ turn, B @ turn))]
     np.testing.assert_array_equal(*found)
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_duplicates_are_as_near_as_it_gets(rng, metric):
+def test_duplicates_have_maximal_similarity(rng, metric):
     B = np.repeat(rng.standard_normal((10, 6)), 3, axis=0)
     found = top_k(prepare(B, metric), prepare(B, metric), 2, metric, exclude_self=True)
     twins = [sorted({3 * (i // 3), 3 * (i // 3) + 1, 3 * (i // 3) + 2} - {i}) for i in range(30)]
     assert [sorted(row) for row in found.tolist()] == twins
 
 
-def test_more_than_there_are_is_all(rng):
+def test_k_above_the_row_count_returns_all_rows(rng):
     X = rng.standard_normal((4, 3))
     assert top_k(X, X, 9, "euclidean").shape == (4, 4)
     assert top_k(X, X, 9, "euclidean", exclude_self=True).shape == (4, 3)
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_likeness_is_the_diagonal_of_all_pairs(rng, metric):
+def test_similarity_equals_the_diagonal_of_all_pairs(rng, metric):
     A, B = rng.standard_normal((2, 20, 5))
     np.testing.assert_allclose(
         similarity(prepare(A, metric), prepare(B, metric), metric), np.diag(all_pairs(A, B, metric)), atol=1e-12
@@ -68,11 +68,11 @@ def test_a_zero_vector_has_similarity_zero():
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_precision_is_kept_but_half_is_widened(dtype):
+def test_precision_is_kept_and_half_becomes_single(dtype):
     assert prepare(np.ones((2, 3), dtype), "cosine").dtype == (np.float64 if dtype == np.float64 else np.float32)
 
 
-def test_where_the_cloud_is_does_not_matter_for_distances(rng):
+def test_translation_does_not_matter_for_distances(rng):
     X = rng.standard_normal((200, 8)).astype(np.float32) + np.float32(3000)
     near = all_pairs(X, X, "euclidean")
     np.fill_diagonal(near, -np.inf)

@@ -11,13 +11,13 @@ from isoscope.advising.task import check_folds, row_identity
 from tests.advising.conftest import Recording, topics
 
 
-def test_too_few_examples_for_the_folds():
+def test_too_few_examples_for_the_folds_raise():
     check_folds(5, 20, "rows")
     with pytest.raises(InputError, match="19 rows are too few for 5 folds: need at least 20"):
         check_folds(5, 19, "rows")
 
 
-def test_equal_rows_have_the_same_number(rng):
+def test_equal_rows_share_an_index(rng):
     X = rng.standard_normal((5, 3))
     X[4], X[3] = X[1], 0.0
     X = np.vstack([X, -0.0 * np.ones(3)])
@@ -50,7 +50,7 @@ def tasks(rng):
 
 
 @pytest.mark.parametrize("kind", ["labels", "pairs", "retrieval", "none"])
-def test_the_scored_repair_is_fitted_once_to_the_whole_source(kind, recording, rng):
+def test_scored_repair_is_fitted_once_to_the_entire_source(kind, recording, rng):
     X, every = tasks(rng)
     seen = fits(recording, X, **every[kind])
     assert seen[0] == keys(X)
@@ -60,7 +60,7 @@ def test_the_scored_repair_is_fitted_once_to_the_whole_source(kind, recording, r
 
 
 @pytest.mark.parametrize("kind", ["labels", "pairs", "retrieval"])
-def test_new_rows_are_held_out_of_the_fits_that_are_scored(kind, recording, rng):
+def test_new_rows_are_held_out_of_the_scored_fits(kind, recording, rng):
     X, every = tasks(rng)
     seen = fits(recording, X, new_rows=True, **every[kind])
     assert seen[0] == keys(X)  # what is saved

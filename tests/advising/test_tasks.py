@@ -45,7 +45,7 @@ def test_rows_of_pairs_are_added_to_the_sample(X):
     assert task.rows.total == 200
 
 
-def test_unknown_rows_of_pairs(X):
+def test_unknown_rows_of_pairs_raise_or_are_dropped(X):
     pairs = (np.arange(30), np.r_[np.arange(30, 55), np.arange(900, 905)], np.arange(30))
     with pytest.raises(InputError, match=r"refer to 5 rows that array does not contain .compared with its row numbers"):
         pairs_task(open_store(X), pairs, RAISE, silent)
@@ -56,7 +56,7 @@ def test_unknown_rows_of_pairs(X):
         pairs_task(open_store(X), (np.arange(900, 930), np.arange(900, 930), np.arange(30)), DROP, silent)
 
 
-def test_too_few_pairs_are_left(X):
+def test_too_few_remaining_pairs_raise(X):
     pairs = (np.arange(30), np.r_[np.arange(15), np.arange(900, 915)], np.arange(30))
     with pytest.raises(InputError, match="15 pairs with known rows remain"):
         pairs_task(open_store(X), pairs, DROP, silent)
@@ -65,7 +65,7 @@ def test_too_few_pairs_are_left(X):
         pairs_task(open_store(X), same, DROP, silent)
 
 
-def test_retrieval_finds_both_sides(X):
+def test_retrieval_task_loads_queries_and_documents(X):
     store, queries = stores(X)
     task = retrieval_task(store, queries, qrels(), RAISE, silent)
     assert task.relevant[3] == {6: 1.0, 7: 2.0}
@@ -83,7 +83,7 @@ def test_relevance_of_zero_or_less_is_not_relevant(X):
         retrieval_task(store, queries, {"q1": {"d1": 0}}, RAISE, silent)
 
 
-def test_documents_are_sampled_beside_those_judged(X):
+def test_documents_are_sampled_in_addition_to_judged_ones(X):
     store, queries = stores(X)
     task = retrieval_task(store, queries, qrels(), AdviceSettings(sample=100), silent)
     assert set(range(60)) <= set(task.rows.numbers)
@@ -94,7 +94,7 @@ def test_documents_are_sampled_beside_those_judged(X):
 
 
 @pytest.mark.parametrize("judged", [{"q0": {"d999": 1, "d1": 1}}, {"x": {"d1": 1}}])
-def test_unknown_queries_and_documents(X, judged):
+def test_unknown_queries_and_documents_raise_or_are_dropped(X, judged):
     store, queries = stores(X)
     with pytest.raises(
         InputError, match=r"the qrels refer to 1 row that array does not contain .compared with its ids"
@@ -105,13 +105,13 @@ def test_unknown_queries_and_documents(X, judged):
     assert "Judgments of 1 unknown queries or documents were dropped" in task.notes[0]
 
 
-def test_all_unknown(X):
+def test_all_unknown_ids_raise(X):
     store, queries = stores(X)
     with pytest.raises(InputError, match=r"does not contain .compared with its ids"):
         retrieval_task(store, queries, {"x": {"y": 1}}, DROP, silent)
 
 
-def test_queries_of_other_dimensions_or_with_nan(X):
+def test_queries_with_other_dimensions_or_nan_raise(X):
     store, queries = stores(X)
     with pytest.raises(InputError, match="have 4 dimensions but array has 5"):
         retrieval_task(store, open_store(X[:30, :4]), qrels(), RAISE, silent)
@@ -130,5 +130,5 @@ def test_labels_of_the_sampled_rows(X):
         labels_task(open_store(X), RAISE, silent)
 
 
-def test_a_sample_is_noted_without_labels_too(X):
+def test_sampling_is_also_noted_without_labels(X):
     assert any("120 of 200" in note for note in unlabeled_task(open_store(X), AdviceSettings(sample=120), silent).notes)

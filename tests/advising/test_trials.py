@@ -26,7 +26,7 @@ def tried(task, given, seed=0):
     return try_candidates(task, open_store(task.rows.vectors), build_candidates(8, 120, seed, given), seed, silent)
 
 
-def test_scores_are_those_of_a_repair_fitted_to_the_source(task):
+def test_scores_equal_those_of_repair_fitted_to_the_source(task):
     found = tried(task, [Center(), Whiten()])
     X = task.rows.vectors
     for i, repair in enumerate([Chain().fit(X), Center().fit(X), Whiten().fit(X)]):
@@ -36,7 +36,7 @@ def test_scores_are_those_of_a_repair_fitted_to_the_source(task):
     assert found.scores.repeats["v_measure"].shape == (8, 3)
 
 
-def test_new_rows_are_scored_by_the_fit_without_them(rng):
+def test_new_rows_are_scored_by_a_fit_without_them(rng):
     X, of = topics(rng, 120, noise=0.8)
     task = Labels(rows_of(X), of, "cosine", 4, 0, new_rows=True)
     found = tried(task, [Whiten()])
@@ -47,7 +47,7 @@ def test_new_rows_are_scored_by_the_fit_without_them(rng):
         )
 
 
-def test_a_candidate_is_scored_as_if_it_were_alone(task):
+def test_candidate_score_does_not_depend_on_other_candidates(task):
     alone, among = tried(task, [Whiten()]), tried(task, [Center(), Whiten()])
     for measure in task.measures:
         np.testing.assert_array_equal(alone.scores.values[measure][:, 1], among.scores.values[measure][:, 2])
@@ -73,7 +73,7 @@ def test_a_source_larger_than_the_sample_is_fitted_completely(rng, tmp_path):
     np.testing.assert_allclose(advice["ClusterCenter(3)"].repair.transform(X), expected, atol=1e-9)
 
 
-def test_candidates_that_cannot_be_fitted_are_left_out_with_the_reason(task):
+def test_candidates_that_cannot_be_fitted_are_excluded_with_reason(task):
     found = tried(task, [Center(), AllButTheTop(9)])
     assert [candidate.name for candidate in found.candidates] == ["as it is", "Center"]
     assert "n_components is 9" in found.left_out["AllButTheTop(9)"]
@@ -97,7 +97,7 @@ class Failing(Repair):
         return X
 
 
-def test_a_candidate_that_fails_in_a_later_round_is_left_out(rng, monkeypatch):
+def test_candidate_that_fails_in_a_later_round_is_excluded(rng, monkeypatch):
     monkeypatch.setattr(Failing, "fits", 0)
     X, of = topics(rng, 120, noise=0.8)
     task = Labels(rows_of(X), of, "cosine", 4, 0, new_rows=True)
@@ -106,7 +106,7 @@ def test_a_candidate_that_fails_in_a_later_round_is_left_out(rng, monkeypatch):
     assert found.left_out == {"Failing": "tired"}
 
 
-def test_the_shape_is_that_of_rows_the_repair_was_not_fitted_to(rng):
+def test_isotropy_is_measured_on_held_out_rows(rng):
     """Whitened rows look perfectly isotropic to the repair that was fitted to them, and only to it."""
     X = rng.standard_normal((60, 20))
     task = Labels(rows_of(X), np.arange(60) % 2, "cosine", 4, 0)
@@ -117,7 +117,7 @@ def test_the_shape_is_that_of_rows_the_repair_was_not_fitted_to(rng):
     assert float(mean_cosine(own)) == pytest.approx(-1 / 59, abs=0.01)
 
 
-def test_the_same_seed_gives_the_same_bits(task):
+def test_same_seed_gives_identical_results(task):
     a, b = (tried(task, [Center()], 0) for _ in range(2))
     for measure in task.measures:
         np.testing.assert_array_equal(a.scores.values[measure], b.scores.values[measure])

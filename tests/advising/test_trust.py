@@ -97,7 +97,7 @@ def latent_semantics(name):
 
 
 @pytest.mark.parametrize("name", ["cranfield", "scifact"])
-def test_gains_of_a_real_collection_are_those_an_outside_scorer_measures(name, tmp_path):
+def test_gains_on_real_data_match_an_independent_scorer(name, tmp_path):
     if not (DATA / name).is_dir():
         pytest.skip(f"{name} is not there: ../shared/data/{name}")
     X, queries, qrels = latent_semantics(name)
@@ -106,7 +106,7 @@ def test_gains_of_a_real_collection_are_those_an_outside_scorer_measures(name, t
 
 
 @pytest.mark.parametrize("spectrum", [0.0, 0.7])
-def test_gains_of_a_synthetic_corpus_are_those_an_outside_scorer_measures(spectrum, rng, tmp_path):
+def test_gains_on_synthetic_data_match_an_independent_scorer(spectrum, rng, tmp_path):
     scale = np.arange(1, 33) ** -spectrum
     X = rng.standard_normal((300, 32)) * scale + 0.5
     queries = X[:80] + 0.7 * rng.standard_normal((80, 32)) * scale
@@ -115,7 +115,7 @@ def test_gains_of_a_synthetic_corpus_are_those_an_outside_scorer_measures(spectr
     assert_delivered(advice, X, queries, qrels, tmp_path)
 
 
-def test_retrieval_on_noise_prescribes_nothing():
+def test_retrieval_on_noise_recommends_nothing():
     """Repairs once excluded the relevant documents from the fit, and were prescribed in every such run."""
     rng = np.random.default_rng(0)
     prescribed = 0
@@ -128,7 +128,7 @@ def test_retrieval_on_noise_prescribes_nothing():
     assert prescribed <= 1  # with a rate of 2.5%, two or more happen in 3% of cases
 
 
-def test_repeated_pairs_on_noise_prescribe_nothing():
+def test_repeated_pairs_on_noise_recommend_nothing():
     rng = np.random.default_rng(1)
     prescribed = 0
     for run in range(20):
@@ -141,7 +141,7 @@ def test_repeated_pairs_on_noise_prescribe_nothing():
     assert prescribed <= 2  # with a rate of 2.5%, three or more happen in 1% of cases
 
 
-def test_the_promise_for_pairs_is_kept_on_pairs_that_were_not_given():
+def test_expected_gain_for_pairs_holds_on_unseen_pairs():
     differences = []
     for run in range(10):
         rng = np.random.default_rng([2, run])
@@ -177,7 +177,7 @@ def test_advice_on_the_demo_does_not_depend_on_folds_or_seed():
 
 
 @pytest.mark.parametrize("name", ["cranfield", "scifact"])
-def test_advice_on_a_real_collection_does_not_depend_on_folds_or_seed(name):
+def test_advice_on_real_data_does_not_depend_on_folds_or_seed(name):
     if not (DATA / name).is_dir():
         pytest.skip(f"{name} is not there: ../shared/data/{name}")
     X, queries, qrels = latent_semantics(name)

@@ -17,7 +17,7 @@ def stability(X, metric="cosine"):
     return task.score(Chain().fit(X), task.rounds[0])["stability"].values.mean()
 
 
-def test_halves_that_are_the_same_agree_and_noise_does_not(rng):
+def test_identical_halves_agree_and_noise_does_not(rng):
     half = rng.standard_normal((400, 6))
     assert stability(np.tile(half, 80)) > 0.8
     by_chance = 10 / 399
@@ -30,7 +30,7 @@ def test_scale_does_not_matter(rng, metric):
     assert stability(X, metric) == stability(1024 * X, metric)
 
 
-def test_a_rogue_coordinate_is_found_by_one_half_only(rng):
+def test_rogue_coordinate_is_found_by_only_one_half(rng):
     X = np.tile(rng.standard_normal((300, 8)), 3) + 0.5 * rng.standard_normal((300, 24))
     rogue = X.copy()
     rogue[:, 3] *= 50
@@ -40,12 +40,12 @@ def test_a_rogue_coordinate_is_found_by_one_half_only(rng):
     assert "This evidence is weak" in advice.paragraph
 
 
-def test_many_rows_are_scored_in_part(rng, monkeypatch):
+def test_many_rows_are_subsampled_for_scoring(rng, monkeypatch):
     monkeypatch.setattr(labels, "_MAX_SCORED", 75)
     assert len(Unlabeled(rows_of(rng.standard_normal((200, 4))), "cosine", 5, 0)) == 75
 
 
-def test_new_rows_take_no_part_in_the_fit(rng):
+def test_new_rows_are_excluded_from_the_fit(rng):
     task = Unlabeled(rows_of(rng.standard_normal((200, 4))), "cosine", 5, 0, new_rows=True)
     assert not set(task.learned) & set(task.scored)
     assert len(task.learned) == len(task.scored) == 100
@@ -63,11 +63,11 @@ def test_isotropic_data_has_nothing_to_gain(rng, metric):
     assert isoscope.advise(X, metric=metric, candidates=[AllButTheTop(3)]).leaves_vectors_unchanged
 
 
-def test_neighbors_that_are_all_equal_are_no_agreement(rng):
+def test_identical_neighbors_do_not_count_as_agreement(rng):
     X = rng.standard_normal((400, 8))
     assert isoscope.advise(X, candidates=[Whiten("pca", 2)]).leaves_vectors_unchanged
 
 
-def test_one_dimension_has_no_neighbors_by_cosine(rng):
+def test_one_dimension_has_no_cosine_neighbors(rng):
     advice = isoscope.advise(rng.standard_normal((100, 8)), candidates=[Whiten("pca", 1)])
     assert advice["Whiten(pca, 1)"]["stability"].verdict == "loss" or advice.leaves_vectors_unchanged

@@ -47,7 +47,7 @@ def found():
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
 @pytest.mark.parametrize("shape", [(260, 12), (30, 40)])
-def test_every_number_is_that_of_the_public_function(shape, metric):
+def test_values_equal_the_public_functions(shape, metric):
     X = cloud(*shape).astype(np.float64)
     labels = LABELS[: len(X)]
     k = count_lid_neighbors(len(X))
@@ -120,7 +120,7 @@ def test_every_format_of_the_same_rows_gives_the_same_audit(found, kind, tmp_pat
         assert again[name].value == pytest.approx(value, rel=TOL, abs=TOL), name
 
 
-def test_a_rotation_changes_only_what_depends_on_coordinates(rng):
+def test_rotation_changes_only_coordinate_dependent_findings(rng):
     X = cloud().astype(np.float64)
     plain, turned = (isoscope.audit(Y, labels=LABELS, types=LABELS) for Y in (X, X @ rotation(12, rng)))
     for name, value in values(plain).items():
@@ -131,7 +131,7 @@ def test_a_rotation_changes_only_what_depends_on_coordinates(rng):
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1e6])
-def test_scale_changes_nothing(scale):
+def test_scale_does_not_matter(scale):
     X = cloud().astype(np.float64)
     plain, scaled = (isoscope.audit(Y, labels=LABELS, types=LABELS) for Y in (X, scale * X))
     for name, value in values(plain).items():
@@ -151,7 +151,7 @@ def test_the_same_seed_gives_the_same_audit():
 EXACT = ("mean_cosine", "isoscore", "anisotropy", "effective_rank", "rogue_dimensions", "partition_isotropy")
 
 
-def test_sums_stay_exact_and_pairs_stay_near_when_rows_are_more_than_the_sample():
+def test_sums_are_exact_and_pairs_approximate_beyond_the_sample():
     X, labels = cloud(3000), np.arange(3000) % 4
     whole = isoscope.audit(X, labels=labels, types=labels, sample=3000)
     part = isoscope.audit(X, labels=labels, types=labels, sample=500)

@@ -59,7 +59,7 @@ def cuts(groups, rng):
 @pytest.mark.parametrize("sample", [200, 5000])
 @pytest.mark.parametrize("how", ["contiguous", "mixed", "uneven"])
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
-def test_each_group_has_the_bits_of_a_separate_store(X, rng, monkeypatch, sample, how, metric):
+def test_each_group_is_identical_to_a_separate_store(X, rng, monkeypatch, sample, how, metric):
     codes = cuts(3, rng)[how]
     monkeypatch.setattr(by_group, "default_rows", lambda d: 170)  # so that groups are cut into several batches
     monkeypatch.setattr("isoscope.stores.store.default_rows", lambda d: 170)
@@ -77,7 +77,7 @@ def test_each_group_has_the_bits_of_a_separate_store(X, rng, monkeypatch, sample
         assert same(dataclasses.replace(group, name=alone.name), alone)
 
 
-def test_rows_that_are_not_finite_keep_their_numbers(X, rng):
+def test_nonfinite_rows_keep_their_numbers(X, rng):
     codes = rng.integers(0, 2, 1500)
     X[::50] = np.nan
     settings = Settings(sample=200, nonfinite="drop")
@@ -92,7 +92,7 @@ def test_rows_that_are_not_finite_keep_their_numbers(X, rng):
         )
 
 
-def test_a_store_is_read_twice_or_once_if_it_fits_the_samples(X, rng):
+def test_store_is_read_twice_or_once_if_it_fits_the_samples(X, rng):
     codes = rng.integers(0, 3, 1500)
     for sample, expected in ((200, 2), (1000, 1)):
         store, reads = open_store(X, types=codes), []
@@ -111,7 +111,7 @@ def test_a_store_is_read_twice_or_once_if_it_fits_the_samples(X, rng):
 
 @pytest.mark.parametrize("rows", [1, 7, 64, 5000])
 @pytest.mark.parametrize("read", [5, 64, 333])
-def test_batches_of_a_group_are_those_of_a_separate_store(X, rng, rows, read):
+def test_batches_of_a_group_equal_those_of_a_separate_store(X, rng, rows, read):
     codes = cuts(4, rng)["mixed"].astype(np.int16)
     codes[codes == 2] = -1
     counts = np.bincount(codes[codes >= 0], minlength=4)

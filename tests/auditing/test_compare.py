@@ -68,7 +68,7 @@ def judged(value, reach, judged):
         (Range((-np.inf, np.inf), (-np.inf, np.inf), "for information"), "moved"),
     ],
 )
-def test_a_significant_fall_within_a_verdict_has_the_sense_of_its_range(range_, trend):
+def test_significant_drop_within_a_verdict_uses_the_range_direction(range_, trend):
     before, after, near = judged(0.063, 0.006, range_), judged(0.012, 0.006, range_), judged(0.055, 0.006, range_)
     opposite = {"worse": "better", "better": "worse", "moved": "moved"}[trend]
     assert before.verdict == after.verdict == "ok"
@@ -78,13 +78,13 @@ def test_a_significant_fall_within_a_verdict_has_the_sense_of_its_range(range_, 
     assert Change("x", "X", before, after).direction == "moved"  # --fail-on worse asks for another verdict
 
 
-def test_a_change_turned_round_is_the_opposite():
+def test_reversed_change_is_the_opposite():
     a, b = finding(0.0), finding(0.3)
     assert Change("x", "X", a, b).direction == "worse"
     assert Change("x", "X", b, a).direction == "better"
 
 
-def test_changes_are_of_all_findings_in_the_order_of_the_second(rng):
+def test_changes_cover_all_findings_in_order_of_the_second_audit(rng):
     X = rng.standard_normal((150, 8))
     plain, labeled = isoscope.audit(X), isoscope.audit(X + 1, labels=np.arange(150) % 2)
     found = compare_findings(plain, labeled)
@@ -101,7 +101,7 @@ def test_changes_are_of_all_findings_in_the_order_of_the_second(rng):
 # settings
 
 
-def test_like_is_compared_with_like(rng):
+def test_setting_differences_are_described(rng):
     X = rng.standard_normal((120, 8))
     a = isoscope.audit(X)
     assert describe_setting_differences(a, isoscope.audit(X[:100] + 1, seed=5)) == []
@@ -122,7 +122,7 @@ def test_both_sample_sizes_have_the_same_format(rng):
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
 @pytest.mark.parametrize("sample", [100, 1000])
-def test_one_space_agrees_with_itself_turned_or_scaled(rng, metric, sample):
+def test_space_agrees_with_its_rotated_or_scaled_copy(rng, metric, sample):
     X = rng.standard_normal((240, 8)) + 0.5
     a = isoscope.audit(X, metric=metric, sample=sample)
     for same in (X, X @ rotation(8, rng), 3 * X):
@@ -136,13 +136,13 @@ def test_unrelated_spaces_agree_by_chance(rng):
     assert neighbor_agreement(a, b) == pytest.approx(10 / 399, abs=0.012)
 
 
-def test_a_space_with_noise_agrees_in_part(rng):
+def test_space_with_noise_agrees_partially(rng):
     X = rng.standard_normal((300, 8))
     a, b, c = (isoscope.audit(X + s * rng.standard_normal(X.shape)) for s in (0, 0.1, 0.5))
     assert 0.95 > neighbor_agreement(a, b) > neighbor_agreement(a, c) > 0.1
 
 
-def test_zero_rows_have_no_part_in_it(rng):
+def test_zero_rows_are_excluded_from_neighbor_agreement(rng):
     X = rng.standard_normal((100, 8))
     Y = X.copy()
     Y[7] = 0
@@ -150,7 +150,7 @@ def test_zero_rows_have_no_part_in_it(rng):
     assert 0.95 < neighbor_agreement(a, b) < 1  # the lists that held row 7 differ in one entry
 
 
-def test_spaces_of_other_rows_have_no_agreement(rng, tmp_path):
+def test_spaces_with_different_rows_have_no_agreement(rng, tmp_path):
     X = rng.standard_normal((120, 8))
     a = isoscope.audit(X)
     assert neighbor_agreement(a, isoscope.audit(X[:119])) is None

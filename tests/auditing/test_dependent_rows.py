@@ -24,7 +24,7 @@ def token_table(texts=40, tokens=25, d=8, seed=0):
     return pa.table({"embedding": vectors.tolist(), "document": document, "text": ["a"] * len(document)}), vectors
 
 
-def test_an_audit_of_token_states_uses_the_document_of_each_token_and_says_so():
+def test_audit_of_token_states_groups_tokens_by_document():
     table, vectors = token_table()
     document = table["document"].to_numpy()
     found, by_rows = isoscope.audit(table), isoscope.audit(vectors)
@@ -53,7 +53,7 @@ def test_groups_are_given_as_values_or_by_a_columns_name():
     assert "assumes independent groups of rows, 40 groups" in given.meaning
 
 
-def test_groups_that_have_one_row_each_are_independent_rows():
+def test_groups_of_one_row_equal_independent_rows():
     table, _ = token_table(texts=600, tokens=1)
     assert "groups" not in isoscope.audit(table).columns
     layers = pa.concat_tables([table, table]).append_column("layer", pa.array([0] * 600 + [1] * 600))
@@ -81,7 +81,7 @@ def test_too_few_groups_are_reported():
 
 
 @pytest.mark.parametrize("name", SHAPE)
-def test_grouped_intervals_of_the_shape_hold_the_truth(name):
+def test_grouped_intervals_of_isotropy_cover_the_truth(name):
     """The truth is what very many texts give."""
     runs, spread = 100, np.sqrt([4, 2, 1, 1])
 

@@ -59,11 +59,11 @@ def test_a_range_with_two_ends_is_ok_inside_and_bad_outside(ends, value):
         (Range.lower_is_better(0.1, 0.5, ""), math.nan, "bad"),
     ],
 )
-def test_verdicts_at_the_borders(judged, value, verdict):
+def test_verdicts_at_the_thresholds(judged, value, verdict):
     assert judged.verdict(value) == verdict
 
 
-def test_zero_is_ok_and_more_is_not():
+def test_zero_is_ok_and_positive_is_not():
     judged = Range.lower_is_better(math.nextafter(0.0, 1.0), 0.1, "none is right")
     assert [judged.verdict(value) for value in (0.0, 1e-300, 0.1)] == ["ok", "look", "bad"]
 
@@ -86,7 +86,7 @@ def test_a_finding_is_borderline_if_its_interval_reaches_another_verdict(low, hi
     assert replace(FINDING, low=low, high=high).borderline is borderline
 
 
-def test_the_worst_verdict_counts():
+def test_worst_verdict_determines_the_result():
     found = {verdict: replace(FINDING, value=value) for verdict, value in [("ok", 0.0), ("look", 0.2), ("bad", 0.9)]}
     assert [finding.verdict for finding in found.values()] == list(VERDICTS)
     assert worst_verdict([]) == "ok"
@@ -122,16 +122,16 @@ def test_the_worst_verdict_counts():
         (np.float64(0.5), "number", "0.500"),
     ],
 )
-def test_numbers_as_text(value, form, text):
+def test_format_number(value, form, text):
     assert format_number(value, form) == text
 
 
 @pytest.mark.parametrize("value", [-0.0, -1e-9])
-def test_a_zero_has_no_sign(value):
+def test_zero_is_printed_without_sign(value):
     assert format_number(value) == "0.000"
 
 
-def test_a_number_that_rounds_up_to_a_new_digit():
+def test_number_that_rounds_up_to_another_digit():
     assert format_number(99.96) == format_number(100.0) == "100"
 
 
@@ -145,11 +145,11 @@ def test_a_number_that_rounds_up_to_a_new_digit():
         (Range((-math.inf, math.inf), (-math.inf, math.inf), ""), "number", "for information"),
     ],
 )
-def test_a_range_as_text(judged, form, text):
+def test_format_range(judged, form, text):
     assert replace(FINDING, judged=judged, form=form).range == text
 
 
-def test_a_finding_as_text():
+def test_format_finding():
     assert str(FINDING) == "look  Mean cosine  0.300  [0.200 … 0.400]  (ok below 0.100, bad from 0.500)"
     assert str(replace(FINDING, low=None, high=None)) == "look  Mean cosine  0.300  (ok below 0.100, bad from 0.500)"
 
@@ -174,7 +174,7 @@ def test_json_round_trip(finding):
     assert held["borderline"] == finding.borderline
 
 
-def test_json_writes_an_open_interval_as_null():
+def test_json_writes_open_range_as_null():
     finding = replace(FINDING, low=-math.inf, high=math.inf, details={"spread": math.nan, "all": np.array([1, np.inf])})
     held = json.loads(json.dumps(finding.to_dict(), allow_nan=False))
     assert (held["low"], held["high"], held["details"]) == (None, None, {"spread": None, "all": [1.0, None]})
@@ -185,7 +185,7 @@ leaves = st.none() | st.floats() | st.integers() | st.text(max_size=3)
 
 
 @given(st.recursive(leaves, lambda item: st.lists(item, max_size=3) | st.dictionaries(st.integers(), item, max_size=3)))
-def test_plain_values_stay_as_they_are(value):
+def test_plain_values_are_unchanged(value):
     json.dumps(jsonable(value), allow_nan=False)
 
 

@@ -49,7 +49,7 @@ def found(table):
 # results
 
 
-def test_each_group_is_the_audit_of_its_rows(found, table):
+def test_each_group_equals_the_audit_of_its_rows(found, table):
     for value in (0, 6, 12):
         part = table.filter(pa.compute.equal(table["layer"], value))
         alone, group = isoscope.audit(part), found[value]
@@ -96,7 +96,7 @@ def test_series_of_a_detail(found, tmp_path):
         assert np.isnan(each.detail("queries", "k")).all()
 
 
-def test_by_accepts_every_kind_of_column(table):
+def test_by_accepts_every_column_type(table):
     assert list(isoscope.audit(table, by="labels")) == list(isoscope.audit(table, by="label")) == ["0", "1"]
     assert isoscope.audit(table, by="document").ordered
     assert len(isoscope.audit(table, by="document")) == 8
@@ -114,7 +114,7 @@ def test_by_accepts_every_kind_of_column(table):
     assert given.groups["1"].source == "array, groups 1"
 
 
-def test_shards_by_layer_are_one_store(table, tmp_path):
+def test_shards_by_layer_form_one_store(table, tmp_path):
     for i in range(3):
         pq.write_table(table.slice(200 * i, 200), tmp_path / f"layer-{i:02d}-00000.parquet")
     found = isoscope.audit(tmp_path, by="layer")
@@ -217,7 +217,7 @@ def test_several_audits_side_by_side(found, table):
     assert math.isfinite(found.series("isoscore").estimates[0])
 
 
-def test_the_layers_of_a_model_are_never_joined():
+def test_layers_of_a_model_are_never_merged():
     rng = np.random.default_rng(0)
     number = np.repeat(np.arange(30), 12)
     made = pa.table({"embedding": list(rng.standard_normal((360, 4))), "layer": number, "year": number})

@@ -16,7 +16,7 @@ def texts(values):
 
 @pytest.mark.parametrize("different", [2, MAX_GROUPS, MAX_GROUPS + 1, 500])
 @pytest.mark.parametrize("kind", [int, float])
-def test_every_number_has_a_group_and_equal_numbers_share_it(rng, different, kind):
+def test_equal_numbers_share_a_group_and_every_number_has_one(rng, different, kind):
     values = rng.integers(-different, different, 3000).astype(kind) / (1 if kind is int else 7)
     found = group_rows(values)
     assert found.ordered
@@ -37,7 +37,7 @@ def test_groups_do_not_depend_on_the_order_of_rows(rng):
     np.testing.assert_array_equal(a.codes[order], b.codes)
 
 
-def test_few_numbers_are_one_group_each():
+def test_few_numbers_get_one_group_each():
     found = group_rows(np.asarray([12, -3, 6, 6, 12]))
     assert (found.names, found.values) == (["−3", "6", "12"], [-3, 6, 12])
     assert found.codes.tolist() == [2, 0, 1, 1, 2]

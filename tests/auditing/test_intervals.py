@@ -48,7 +48,7 @@ def drawn():
         ("rogue_dimensions", 99),
     ],
 )
-def test_an_interval_is_as_wide_as_values_differ(drawn, name, degrees):
+def test_interval_width_matches_the_spread_of_values(drawn, name, degrees):
     values, half = drawn[name]
     error = np.sqrt(np.mean(half**2)) / stdtrit(degrees, 0.975)
     # 50 draws know a deviation to 10%; four times that either way
@@ -56,7 +56,7 @@ def test_an_interval_is_as_wide_as_values_differ(drawn, name, degrees):
 
 
 @pytest.mark.parametrize("name", ["intrinsic_dimension", "clusters", "norm_spread"])
-def test_numbers_whose_rows_depend_on_each_other_have_no_interval(drawn, name):
+def test_values_of_dependent_rows_have_no_interval(drawn, name):
     # rows share neighbors and clusters, so that an error that holds these fixed is too small to be called 95%
     assert name not in drawn
     found = isoscope.audit(np.random.default_rng(0).standard_normal((60, 4)))[name]
@@ -65,13 +65,13 @@ def test_numbers_whose_rows_depend_on_each_other_have_no_interval(drawn, name):
 
 
 @pytest.mark.parametrize("name", ["hubness", "label_conflict"])
-def test_an_interval_may_be_too_wide(drawn, name):
+def test_intervals_have_at_least_90_percent_coverage(drawn, name):
     values, half = next(pair for key, pair in drawn.items() if key.endswith(name))
     assert np.mean(np.abs(values - values.mean()) <= half) > 0.9
 
 
 @pytest.mark.parametrize("name", ["mean_cosine", "isoscore"])
-def test_nineteen_of_twenty_intervals_hold_the_truth(name):
+def test_intervals_cover_the_truth_in_19_of_20_cases(name):
     rng = np.random.default_rng(11)
 
     def drawn(n):

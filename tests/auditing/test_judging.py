@@ -38,7 +38,7 @@ def ball(n=400, d=32, seed=0, length=1.0):
 
 @pytest.mark.parametrize(("n", "d"), [(400, 32), (1000, 64), (400, 24)])
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
-def test_an_isotropic_cloud_is_ok_in_everything(n, d, metric):
+def test_isotropic_data_are_ok_in_every_finding(n, d, metric):
     found = isoscope.audit(ball(n, d), queries=ball(100, d, seed=1), metric=metric)
     # Gaussian vectors differ in length, so the metrics rank them differently; by distance they also have hubs
     assert set(not_ok(found)) <= ({"hubness", "norm_spread"} if metric == "euclidean" else {"norm_spread"})
@@ -46,18 +46,18 @@ def test_an_isotropic_cloud_is_ok_in_everything(n, d, metric):
     assert found.skipped == {}
 
 
-def test_isotropic_vectors_of_unit_length_are_ok_in_everything():
+def test_isotropic_unit_vectors_are_ok_in_every_finding():
     X = ball(400, 32)
     assert not_ok(isoscope.audit(X / np.linalg.norm(X, axis=1, keepdims=True))) == {}
 
 
-def test_few_dimensions_are_no_rogues():
+def test_few_dimensions_are_not_rogue():
     # whether the sum of all shares is 1 or a rounding below decides: several clouds
     found = [isoscope.audit(ball(100, d, seed))["rogue_dimensions"].verdict for d in (2, 3) for seed in range(4)]
     assert set(found) == {"ok"}
 
 
-def test_few_rows_can_fill_no_more_dimensions_than_they_are():
+def test_few_rows_fill_at_most_as_many_dimensions():
     found = isoscope.audit(ball(20, 60))["effective_rank"]
     assert found.value == pytest.approx(found.judged.null, rel=0.1)
     assert found.verdict == "ok"
@@ -108,7 +108,7 @@ def test_zero_rows():
     assert isoscope.audit(X)["broken_rows"].verdict == "bad"
 
 
-def test_rows_that_are_not_finite():
+def test_nonfinite_rows():
     X = ball()
     X[[3, 50], 2] = np.nan
     with pytest.raises(InputError, match="first is row 3"):
@@ -129,7 +129,7 @@ def test_copies(copies, verdict):
     assert (found.verdict, found.value, found.details["exact"]) == (verdict, copies / 400, True)
 
 
-def test_two_far_clusters_that_are_round_inside():
+def test_two_distant_round_clusters():
     X = ball()
     X[::2] += 1.5
     found = isoscope.audit(X)["clusters"]
@@ -142,7 +142,7 @@ def test_two_far_clusters_that_are_round_inside():
     ("share", "verdict"), [(0.0, "ok"), (0.08, "ok"), (0.13, "look"), (0.45, "look"), (0.6, "bad")]
 )
 @pytest.mark.parametrize("length", [1e-3, 1, 1e3])
-def test_the_partition_function_sees_a_common_direction_at_any_length(share, verdict, length):
+def test_partition_function_detects_common_direction_at_any_length(share, verdict, length):
     X = np.sqrt(1 - share) * ball(4000, 32)
     X += np.sqrt(share / 32)
     found = isoscope.audit(length * X)["partition_isotropy"]
@@ -152,7 +152,7 @@ def test_the_partition_function_sees_a_common_direction_at_any_length(share, ver
     assert np.log(found.value) == pytest.approx(-2 * np.sqrt(share), abs=0.1)
 
 
-def test_the_limits_of_the_partition_function_are_those_of_shares():
+def test_partition_function_thresholds_equal_those_of_shares():
     found = isoscope.audit(ball(4000, 32))["partition_isotropy"]
     assert found.judged.ok[0] / found.judged.null == pytest.approx(np.exp(-2 * np.sqrt(0.1)))
     assert found.judged.bearable[0] / found.judged.null == pytest.approx(np.exp(-2 * np.sqrt(0.5)))
@@ -172,7 +172,7 @@ FOUR = np.arange(400) % 4
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
-def test_labels_that_are_clusters_and_the_same_shuffled(metric, rng):
+def test_clustered_labels_and_shuffled_labels(metric, rng):
     X = ball() + 1.5 * np.eye(32)[FOUR]
     found = isoscope.audit(X, labels=FOUR, metric=metric)["labels"]
     assert found.verdict == "ok"
@@ -181,7 +181,7 @@ def test_labels_that_are_clusters_and_the_same_shuffled(metric, rng):
     assert "check that they belong to these rows" in shuffled.advice
 
 
-def test_labels_that_overlap_are_neither():
+def test_overlapping_labels_are_not_ok():
     X = ball() + 0.25 * np.eye(32)[FOUR]
     X[:, 4] += 3 * np.arange(400) % 7  # a direction that has nothing to do with them
     assert isoscope.audit(X, labels=FOUR)["labels"].verdict in ("look", "bad")
@@ -209,7 +209,7 @@ def test_labels_in_the_first_directions_are_a_conflict(rng):
     assert isoscope.audit(X, labels=rng.permutation(FOUR))[CONFLICT].verdict == "ok"
 
 
-def test_labels_in_the_first_directions_by_definition():
+def test_label_share_of_first_directions_matches_definition():
     X = ball() + 1.5 * np.eye(32)[FOUR]
     found = next(f for f in isoscope.audit(X, labels=FOUR).findings if f.name.endswith(CONFLICT))
     top = (X - X.mean(axis=0)) @ np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][:3].T
@@ -220,7 +220,7 @@ def test_labels_in_the_first_directions_by_definition():
 # types
 
 
-def test_types_that_keep_together_and_types_that_do_not(rng):
+def test_types_that_cluster_and_types_that_do_not(rng):
     types = np.arange(400) % 20
     X = ball() + ball(20, 32, seed=1)[types]
     found = isoscope.audit(X, types=types)
@@ -258,13 +258,13 @@ def test_four_rows_of_two_dimensions_are_enough(rng):
 
 
 @pytest.mark.parametrize(("n", "d"), [(5, 2), (6, 3), (12, 4), (12, 40), (17, 300)])
-def test_small_clouds_are_audited(n, d, rng):
+def test_small_data_are_audited(n, d, rng):
     found = isoscope.audit(rng.standard_normal((n, d)), labels=np.arange(n) % 2, queries=rng.standard_normal((3, d)))
     assert {"mean_cosine", "isoscore", "effective_rank", "hubness", "labels", "queries"} <= set(verdicts(found))
     assert all(np.isfinite(f.value) for f in found.findings)
 
 
-def test_rows_that_are_all_equal():
+def test_identical_rows():
     found = isoscope.audit(np.full((50, 8), 0.3))
     assert found["mean_cosine"].value == pytest.approx(1)
     assert found["mean_cosine"].verdict == found["duplicates"].verdict == "bad"
@@ -272,13 +272,13 @@ def test_rows_that_are_all_equal():
     assert "too few distinct rows" in found.skipped["clusters"]
 
 
-def test_rows_that_are_all_equal_have_one_direction():
+def test_identical_rows_have_one_direction():
     assert isoscope.audit(np.full((50, 8), 0.3))["anisotropy"].value == pytest.approx(1)
 
 
 @pytest.mark.parametrize("length", [1e-3, 1e15])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_verdicts_do_not_depend_on_the_length(length, dtype):
+def test_verdicts_do_not_depend_on_vector_length(length, dtype):
     plain, scaled = (isoscope.audit((scale * ball()).astype(dtype)) for scale in (1, length))
     for finding in plain.findings:
         assert scaled[finding.name].verdict == finding.verdict, finding.name
@@ -300,7 +300,7 @@ def test_tiny_vectors_get_the_same_verdicts(length, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "int8", "int64", "uint8", ">f4", ">f8"])
-def test_every_dtype_is_audited_as_the_numbers_it_holds(dtype):
+def test_every_dtype_is_audited_with_its_exact_values(dtype):
     X = (20 * ball(150, 8) + 40).astype(dtype)
     found, expected = isoscope.audit(X), isoscope.audit(X.astype(np.float64))
     for finding in expected.findings:
@@ -310,7 +310,7 @@ def test_every_dtype_is_audited_as_the_numbers_it_holds(dtype):
 # what a stranger met
 
 
-def test_a_few_long_rows_are_reported_as_such():
+def test_few_long_rows_are_reported():
     X = ball(2000, 64)
     X[0] *= 1e5
     found = isoscope.audit(X)["isoscore"]
@@ -328,34 +328,34 @@ def test_centering_is_advised_only_where_it_helps():
 
 
 @pytest.mark.parametrize("scale", [1, 3, 10, 30])
-def test_noise_of_any_length_has_no_special_direction(scale):
+def test_noise_of_any_length_has_no_preferred_direction(scale):
     for seed in range(6):
         X = scale * np.random.default_rng(seed).standard_normal((1000, 64))
         assert isoscope.audit(X)["partition_isotropy"].verdict == "ok"
 
 
 @pytest.mark.parametrize("power", [1.0, 1.5])
-def test_a_long_cloud_is_not_two_clusters(power):
+def test_elongated_data_are_not_two_clusters(power):
     X = ball(1500, 64) * np.arange(1, 65) ** (-power / 2)
     found = isoscope.audit(X)["clusters"]
     assert found.details["n_clusters"] == 1
     assert found.verdict == "ok"
 
 
-def test_queries_are_not_outside_a_corpus_that_has_copies():
+def test_queries_are_not_outside_a_corpus_with_copies():
     X = ball(1000, 16)
     twice = np.concatenate([X, X])
     fresh = np.random.default_rng(9).standard_normal((200, 16))
     assert isoscope.audit(twice, queries=fresh)["queries"].verdict == "ok"
 
 
-def test_hubs_among_copies_are_chance_and_not_judged():
+def test_hubs_among_copies_are_not_judged():
     found = isoscope.audit(np.repeat(ball(100, 16), 5, axis=0))
     assert "hubness" not in found
     assert "arbitrary" in found.skipped["hubness"]
 
 
-def test_inside_clusters_tokens_are_unlike_again():
+def test_tokens_within_clusters_have_low_similarity():
     X = np.concatenate([ball() + 2, ball(seed=1) + 2 * (-1) ** np.arange(32)])
     types, cluster = np.random.default_rng(2).integers(0, 50, 800), np.repeat([0, 1], 400)
     found = isoscope.audit(X, types=types)
@@ -366,7 +366,7 @@ def test_inside_clusters_tokens_are_unlike_again():
         assert abs(adjusted) < 0.02 < abs(found[name].value)
 
 
-def test_the_local_dimension_ignores_rows_with_mostly_copies():
+def test_local_dimension_ignores_rows_with_mostly_copies():
     copied = np.repeat(ball(10, 8, seed=1), 60, axis=0)
     mixed = isoscope.audit(np.concatenate([ball(300, 8), copied]))["intrinsic_dimension"]
     assert mixed.details["without_estimate"] == 600

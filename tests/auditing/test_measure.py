@@ -76,7 +76,7 @@ def test_a_store_that_fits_the_sample_is_read_once(X, rng):
     assert len(reads) == 1
 
 
-def test_cosines_alone_take_two_passes(X):
+def test_measuring_only_cosines_takes_two_passes(X):
     store, reads = counted(X)
     counts, around = measure_cosines(
         store, settings=Settings(sample=100), progress=lambda *a: None, engine=LocalEngine()
@@ -88,7 +88,7 @@ def test_cosines_alone_take_two_passes(X):
     np.testing.assert_array_equal(around.indices, whole.around.indices)
 
 
-def test_progress_names_stages_and_never_goes_back(X):
+def test_progress_names_stages_and_never_decreases(X):
     told = []
     measured(counted(X)[0], sample=100, progress=lambda *a: told.append(a))
     stages = list(dict.fromkeys(stage for stage, _, _ in told))
@@ -115,7 +115,7 @@ def test_the_batch_size_does_not_matter(X):
     np.testing.assert_array_equal(found.cosines, expected.cosines)
 
 
-def test_the_same_seed_measures_the_same(X):
+def test_same_seed_gives_same_measurements(X):
     first, again, other = (measured(X, sample=150, seed=seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first.sample.rows, again.sample.rows)
     np.testing.assert_array_equal(first.partition, again.partition)
@@ -136,14 +136,14 @@ def test_neighbors_are_searched_among_all_rows(X):
     np.testing.assert_array_equal(found.around.indices[:, :LIST_LENGTH], indices[:, :LIST_LENGTH])
 
 
-def test_lists_are_within_the_sample_by_position(X):
+def test_neighbor_lists_are_positions_within_the_sample(X):
     found = measured(X, sample=150)
     units = X[found.sample.rows] / np.linalg.norm(X[found.sample.rows], axis=1, keepdims=True)
     np.testing.assert_array_equal(found.lists.asked, np.arange(150))
     np.testing.assert_array_equal(found.lists.indices, nearest_neighbors(units, LIST_LENGTH)[1])
 
 
-def test_queries_find_their_rows_of_the_store(X, rng):
+def test_queries_find_their_rows_in_the_store(X, rng):
     wanted = rng.choice(600, 40, replace=False)
     for sample in (100, 1000):
         found = measured(X, X[np.sort(wanted)], sample=sample).queries
@@ -191,7 +191,7 @@ def test_percentiles_and_quantiles_from_counts_of_cosines(X):
     ("n", "sample", "queries"),
     [(500, 20_000, 500), (20_000, 20_000, 20_000), (40_000, 20_000, 10_000), (10**9, 20_000, 1_000), (10**6, 100, 100)],
 )
-def test_the_number_of_searching_rows_is_bounded(n, sample, queries):
+def test_number_of_query_rows_is_bounded(n, sample, queries):
     assert count_queries(n, sample) == queries
 
 
@@ -227,7 +227,7 @@ def test_invalid_settings_raise_an_error(settings, complaint):
         (np.full((9, 3), np.nan), "NaN"),
     ],
 )
-def test_rows_without_a_shape_raise_an_error(source, complaint):
+def test_invalid_shapes_raise_an_error(source, complaint):
     with pytest.raises(InputError, match=complaint):
         measured(source)
 
@@ -251,18 +251,18 @@ def test_cosines_need_two_nonzero_rows():
         (["a"] * 60, "all rows have the same label: need at least two distinct labels"),
     ],
 )
-def test_labels_that_are_no_groups_are_skipped_with_a_reason(X, labels, reason):
+def test_labels_that_form_no_groups_are_skipped_with_a_reason(X, labels, reason):
     found = measured(open_store(X[:60], labels=labels))
     assert found.label_scores is None
     assert found.skipped["labels"] == reason
 
 
-def test_clusters_are_found_if_the_store_begins_with_copies(X):
+def test_clusters_are_found_if_the_store_starts_with_copies(X):
     found = measured(np.concatenate([np.ones((200, 8), np.float32), X[:200]]))
     assert found.clusters is not None
 
 
-def test_silhouettes_of_labels_are_those_of_the_rows_and_of_shuffled_ones(X):
+def test_silhouettes_of_labels_match_given_and_shuffled_labels(X):
     labels = np.arange(600) % 3
     for metric in ("cosine", "euclidean"):
         found = measured(open_store(X[:90], labels=labels[:90]), metric=metric)

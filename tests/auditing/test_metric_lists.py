@@ -23,7 +23,7 @@ def brute(X, k):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("scale", [1, 1e-30, 1e15])
-def test_overlaps_are_those_of_brute_force_lists(dtype, scale, rng):
+def test_overlaps_match_brute_force(dtype, scale, rng):
     X = rng.standard_normal((150, 6)) + 0.7
     lists = brute(X, 10)
     asked = rng.permutation(150)[:100]
@@ -32,7 +32,7 @@ def test_overlaps_are_those_of_brute_force_lists(dtype, scale, rng):
         np.testing.assert_allclose(shares, expected)
 
 
-def test_rows_of_one_length_have_one_list(rng):
+def test_rows_of_equal_length_have_identical_neighbor_lists(rng):
     X = rng.standard_normal((300, 12))
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     assert {share for shares in list_overlaps(X, np.arange(300), 10).values() for share in shares.tolist()} == {1.0}

@@ -45,7 +45,7 @@ def planted(X, noise, seed=1):
 
 @pytest.mark.parametrize("noise", [1e-6, 1e-4, 1e-2])
 @pytest.mark.parametrize("kind", KINDS)
-def test_noisy_copies_are_found_and_nothing_else(kind, noise):
+def test_only_noisy_copies_are_found(kind, noise):
     X, pairs = planted(cloud(kind, 400, 32, 0), noise)
     found = search(X)
     assert {tuple(pair) for pair in found.pairs.tolist()} == {tuple(pair) for pair in pairs.tolist()}
@@ -55,7 +55,7 @@ def test_noisy_copies_are_found_and_nothing_else(kind, noise):
     assert (np.diff(found.distances) >= 0).all()
 
 
-def test_scale_and_shift_change_nothing():
+def test_scale_and_translation_do_not_matter():
     X, _ = planted(cloud("gaussian", 300, 16, 0), 1e-3)
     found = search(X)
     for other in (1e-6 * X, 1e6 * X, X + 5):
@@ -63,7 +63,7 @@ def test_scale_and_shift_change_nothing():
 
 
 @pytest.mark.parametrize("copies", [4, 12, 60])
-def test_groups_of_noisy_copies_are_found_though_they_fill_the_list_of_neighbors(copies):
+def test_groups_of_noisy_copies_that_fill_the_neighbor_list_are_found(copies):
     X = cloud("gaussian", 400, 32, 0)
     X[:copies] = X[0] + 1e-4 * X[:copies]
     found = search(X)
@@ -91,13 +91,13 @@ def test_the_distance_must_be_a_small_share_of_the_typical_one():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_ordinary_data_have_near_duplicates_in_at_most_one_of_twenty_clouds(kind):
+def test_ordinary_data_have_near_duplicates_in_at_most_5_percent(kind):
     # low dimensions bring rows near each other by chance; of 150 clouds 7.5 may be false alarms, plus 3 deviations
     alarms = sum(search(cloud(kind, 150, d, seed)).rows > 0 for d in (2, 3, 16) for seed in range(50))
     assert alarms <= 15
 
 
-def test_points_on_a_thin_curve_are_no_near_duplicates():
+def test_points_on_a_thin_curve_are_not_near_duplicates():
     rng = np.random.default_rng(0)
     line = rng.uniform(size=(600, 1)) @ rng.standard_normal((1, 20))
     assert search(line).rows / 600 < 0.01
@@ -112,7 +112,7 @@ def table(rows, inner, outer):
 
 
 @pytest.mark.parametrize(("factor", "expected"), [(0.99, True), (1.01, False)])
-def test_one_reported_row_in_twenty_may_be_chance(factor, expected):
+def test_false_discovery_rate_is_at_most_one_in_twenty(factor, expected):
     distances, indices = table(100, 0.9, 1.0)
     wanted = factor * 0.05 / 100  # of 100 rows the smallest chance passes below this
     distances[7, 0] = (1 - (1 - wanted) ** (1 / 9)) ** (1 / 4)
@@ -121,7 +121,7 @@ def test_one_reported_row_in_twenty_may_be_chance(factor, expected):
 
 
 @pytest.mark.parametrize(("inner", "expected"), [(0.0099, True), (0.0101, False)])
-def test_neighbors_within_one_hundredth_of_the_typical_distance_show_no_density(inner, expected):
+def test_very_close_neighbors_are_not_used_for_density(inner, expected):
     distances, indices = table(100, 0.9, 1.0)
     distances[7] = [0.001, *[inner] * 4, *[10 * inner] * 5]  # spread as if it had a third of a dimension
     found = near_duplicates(np.arange(100) + 100, distances, indices, typical=1.0, n=1000, d=8)

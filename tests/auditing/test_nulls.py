@@ -35,7 +35,7 @@ def one_thread():
 
 
 @pytest.mark.parametrize(("n", "d"), [*SHAPES, (4, 2), (5, 3), (10**6, 768), (50, 4096)])
-def test_a_spectrum_is_shares_that_fall_and_sum_to_one(n, d):
+def test_spectrum_shares_decrease_and_sum_to_one(n, d):
     found = nulls.spectrum(n, d)
     assert found.shape == (d,)
     assert found.sum() == pytest.approx(1, abs=tolerance("float64"))
@@ -61,7 +61,7 @@ def test_the_density_of_cosines_has_an_area_of_one(d):
 
 
 @pytest.mark.parametrize("d", [2, 3, 10, 768])
-def test_the_density_of_cosines_is_that_of_scipy_and_of_drawn_directions(d, rng):
+def test_density_of_cosines_matches_scipy_and_random_directions(d, rng):
     cosines = np.linspace(-0.99, 0.99, 199)
     # (1 + c)/2 follows a beta law
     expected = stats.beta((d - 1) / 2, (d - 1) / 2).pdf((cosines + 1) / 2) / 2
@@ -79,14 +79,14 @@ def test_the_density_of_cosines_is_that_of_scipy_and_of_drawn_directions(d, rng)
 
 
 @pytest.mark.parametrize(("n", "d"), [(30, 5), (8, 40)])
-def test_the_mean_cosine_of_random_directions_spreads_so(n, d, rng):
+def test_mean_cosine_std_matches_random_directions(n, d, rng):
     found = [float(isoscope.mean_cosine(rng.standard_normal((n, d)))) for _ in range(1000)]
     # 1000 draws know a deviation to 2.2%; the tails are heavier than a Gaussian's
     assert nulls.mean_cosine_std(n, d) == pytest.approx(np.std(found), rel=0.12)
 
 
 @pytest.mark.parametrize(("n", "d"), SHAPES)
-def test_the_spectrum_is_that_of_drawn_clouds(n, d, rng):
+def test_spectrum_matches_random_data(n, d, rng):
     drawn = shares(n, d, rng).mean(axis=0)
     np.testing.assert_allclose(np.cumsum(nulls.spectrum(n, d)), np.cumsum(drawn), atol=0.01)
     assert nulls.top_share(n, d) == pytest.approx(drawn[0], rel=0.06)  # the edge is approached from below
@@ -94,13 +94,13 @@ def test_the_spectrum_is_that_of_drawn_clouds(n, d, rng):
 
 
 @pytest.mark.parametrize(("n", "d"), [*SHAPES, (2000, 10), (20, 500)])
-def test_the_effective_rank_is_that_of_drawn_clouds(n, d, rng):
+def test_effective_rank_matches_random_data(n, d, rng):
     drawn = np.exp(stats.entropy(shares(n, d, rng), axis=1)).mean()
     assert nulls.effective_rank(n, d) == pytest.approx(drawn, rel=0.02)
 
 
 @pytest.mark.parametrize(("d", "near"), [(2, 0.05), (8, 0.02), (64, 0.003), (768, 0.001)])
-def test_lengths_of_gaussian_vectors_vary_so(d, near):
+def test_norm_variation_matches_gaussian_vectors(d, near):
     lengths = stats.chi(d)
     assert nulls.norm_variation(d) == pytest.approx(lengths.std() / lengths.mean(), rel=near)
 
@@ -121,7 +121,7 @@ def test_lengths_of_gaussian_vectors_vary_so(d, near):
         (2000, 64, 1000),
     ],
 )
-def test_the_partition_function_of_random_directions_is_so_uneven(n, d, length, rng):
+def test_partition_log_ratio_matches_random_directions(n, d, length, rng):
     found = []
     for _ in range(3):
         X = rng.standard_normal((n, d))
@@ -133,7 +133,7 @@ def test_the_partition_function_of_random_directions_is_so_uneven(n, d, length, 
 
 
 @pytest.mark.parametrize(("n", "dimensions"), [(300, 100), (3000, 300)])
-def test_the_best_of_unrelated_vectors_reaches_the_ceiling(n, dimensions, rng):
+def test_max_chance_cosine_slightly_exceeds_best_unrelated_cosine(n, dimensions, rng):
     best = []
     for _ in range(30):
         rows = rng.standard_normal((n, dimensions))
@@ -146,7 +146,7 @@ def test_the_best_of_unrelated_vectors_reaches_the_ceiling(n, dimensions, rng):
 
 
 @pytest.mark.parametrize("length", [100.0, 1e9])
-def test_long_vectors_have_a_null_that_is_no_nan(length):
+def test_long_vectors_have_a_finite_null(length):
     assert nulls.partition_log_ratio(np.full(100, length), 100, 10) < -10
 
 

@@ -64,7 +64,7 @@ def logs_of(X, size):
 
 @pytest.mark.parametrize("size", [1, 13, 16, 1000])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_the_partition_function_is_that_of_all_rows(X, size, dtype):
+def test_partition_function_covers_all_rows(X, size, dtype):
     X = X.astype(dtype)
     total = np.logaddexp.reduce(logs_of(X, size)[0], axis=0)
     expected = float(isoscope.partition_isotropy(X.astype(np.float64), log=True))
@@ -72,7 +72,7 @@ def test_the_partition_function_is_that_of_all_rows(X, size, dtype):
 
 
 @pytest.mark.parametrize("size", [13, 1000])
-def test_the_second_partition_function_is_that_of_rows_at_unit_root_mean_square_length(X, size):
+def test_second_partition_function_uses_unit_rms_length(X, size):
     sketch = isoscope.sketch(X)
     raw = Axes.of(X.T @ X)
     total = np.logaddexp.reduce(partition(sketch, raw, chunks(X, size))[1], axis=0)
@@ -121,7 +121,7 @@ def test_a_batch_without_finite_rows_is_ignored(rng):
 # principal directions
 
 
-def test_axes_are_those_of_numpy_largest_first(rng):
+def test_axes_match_numpy_largest_first(rng):
     Y = rng.standard_normal((40, 6)) / np.arange(1, 7)
     values, vectors = Axes.of(Y.T @ Y)
     np.testing.assert_allclose(values, np.linalg.svd(Y, compute_uv=False) ** 2, rtol=tolerance("float64"))
@@ -132,7 +132,7 @@ def test_axes_are_those_of_numpy_largest_first(rng):
 # the first pass
 
 
-def test_the_first_pass_is_the_sketch_of_the_rows_with_a_sample_and_its_columns(tmp_path, rng):
+def test_first_pass_gives_the_sketch_and_a_sample_with_columns(tmp_path, rng):
     X, labels = rng.standard_normal((300, 5)).astype(np.float32), np.arange(300) % 7
     told = []
     store = open_store(X, labels=labels, types=labels % 2, text=[f"row {i}" for i in range(300)])
@@ -189,7 +189,7 @@ class Seen(Tally):
 
 
 @pytest.mark.parametrize("size", [200, 100])
-def test_the_second_pass_reads_the_sample_if_it_has_all_rows(rng, size):
+def test_second_pass_reads_only_the_sample_if_it_has_all_rows(rng, size):
     X = rng.standard_normal((150, 5))
     store = open_store(X)
     first = first_pass(LocalEngine(), store, Settings(), silent, "", size=size)
@@ -230,7 +230,7 @@ def test_zero_rows_by_cosine_and_nan_rows_are_never_neighbors(metric, found):
     assert sorted(search.results()[1][0].tolist()) == found
 
 
-def test_a_rotation_keeps_the_neighbors(rng):
+def test_rotation_preserves_neighbors(rng):
     X = rng.standard_normal((80, 5)) + 1
     answers = []
     for Y in (X, X @ rotation(5, rng)):

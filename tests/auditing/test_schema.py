@@ -36,12 +36,12 @@ def clouds():
 
 
 @pytest.mark.parametrize(("X", "options"), [pytest.param(X, o, id=name) for name, X, o in clouds()])
-def test_every_audit_follows_the_schema(X, options):
+def test_every_audit_matches_the_schema(X, options):
     told = isoscope.audit(X, **options).to_dict()
     check(json.loads(json.dumps(told, allow_nan=False)))
 
 
-def test_changes_follow_the_schema_too(tmp_path, capsys):
+def test_changes_match_the_schema(tmp_path, capsys):
     source, before, after = tmp_path / "x.npy", tmp_path / "before.json", tmp_path / "after.json"
     np.save(source, np.random.default_rng(0).standard_normal((200, 8)))
     main(["audit", str(source), "--json", str(before)])
@@ -51,7 +51,7 @@ def test_changes_follow_the_schema_too(tmp_path, capsys):
     check(told)
 
 
-def test_the_schema_s_name_is_the_code_s_and_the_page_s():
+def test_schema_name_matches_the_code_and_the_page():
     assert HELD["properties"]["schema"]["const"] == HELD["title"] == SCHEMA
     page = (DOCS / "audit-json.md").read_text(encoding="utf-8")
     assert SCHEMA in page

@@ -47,7 +47,7 @@ def test_a_percentile_is_the_share_of_pairs_below(found, cosines, cosine):
 
 
 @pytest.mark.parametrize("cosine", COSINES)
-def test_quantiles_tell_nearly_the_same(found, cosines, cosine):
+def test_quantiles_approximate_the_percentiles(found, cosines, cosine):
     # between two of the 109 quantiles it is a straight line
     assert found.similarity.percentile(cosine) == pytest.approx(100 * (cosines < cosine).mean(), abs=0.2)
 
@@ -72,7 +72,7 @@ def test_json_keeps_the_percentiles(found, tmp_path):
 
 
 @pytest.mark.parametrize("sample", [20_000, 150])
-def test_the_command_the_audit_and_its_json_say_the_same(X, sample, tmp_path, capsys):
+def test_command_audit_and_json_agree(X, sample, tmp_path, capsys):
     path = tmp_path / "x.npy"
     np.save(path, X)
     found = isoscope.audit(path, sample=sample)
@@ -104,7 +104,7 @@ def test_a_cosine_with_two_decimals_is_counted(found, cosines, X):
         assert found.similarity.nearest_percentile(cosine) == pytest.approx(exact, abs=1e-9)
 
 
-def test_the_mean_cosine_of_the_finding_is_that_of_the_chart():
+def test_mean_cosine_of_finding_equals_that_of_the_chart():
     # skewed cosines in few rows: 200 bins of a sample have another mean
     rng = np.random.default_rng(5)
     X = np.abs(rng.standard_normal((3000, 3))) ** 3
@@ -123,7 +123,7 @@ def test_the_mean_cosine_of_the_finding_is_that_of_the_chart():
 # what must hold
 
 
-def test_percentiles_rise_from_0_to_100(found):
+def test_percentiles_increase_from_0_to_100(found):
     values = [found.percentile(cosine) for cosine in np.linspace(-1, 1, 101)]
     assert (np.diff(values) >= 0).all()
     assert (values[0], values[-1]) == (0, 100)
@@ -132,7 +132,7 @@ def test_percentiles_rise_from_0_to_100(found):
     assert (quick[0], quick[-1]) == (0, 100)
 
 
-def test_the_table_holds_round_cosines(found):
+def test_table_contains_round_cosines(found):
     rows = found.similarity.table()
     assert [cosine for cosine, _, _ in rows][:3] == [0.0, 0.1, 0.2]
     for cosine, pairs, nearest in rows:
@@ -151,7 +151,7 @@ def test_percentiles_of_constant_cosines():
     json.dumps({name: values.tolist() for name, values in found.to_dict().items()}, allow_nan=False)
 
 
-def test_every_pair_is_below_a_cosine_above_them_all(rng):
+def test_cosine_above_all_pairs_has_percentile_100(rng):
     counts = np.bincount(rng.integers(400, 700, 5000), minlength=1000)
     assert Similarity.of(counts, None).percentile(0.5) == 100
 
@@ -165,7 +165,7 @@ def test_invalid_cosines_raise_an_error(found, cosine):
         found.percentile(cosine)
 
 
-def test_without_neighbors_by_cosine_the_second_column_is_empty(X):
+def test_second_column_is_empty_without_cosine_neighbors(X):
     with threadpool_limits(1):
         found = isoscope.audit(X[:100], metric="euclidean")
     assert found.similarity.nearest_percentile(0.5) is None

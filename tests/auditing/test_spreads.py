@@ -40,7 +40,7 @@ def matches(values, errors):
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (40, 6), (30, 50), (400, 8)])
-def test_the_error_of_isoscore_on_all_rows_is_that_of_its_own_interval(shape, rng):
+def test_isoscore_error_on_all_rows_matches_its_interval(shape, rng):
     X = rng.standard_normal(shape) / np.arange(1, shape[1] + 1) + 2
     estimate = isoscope.isoscore_interval(X)
     found = student_interval(estimate.value, nulls.isoscore_error(isoscope.sketch(X), X), 0.95, len(X) - 1)
@@ -55,12 +55,12 @@ def test_errors_of_shares_do_not_depend_on_the_scale(draws, scale):
             assert spread(large, scale * X) == pytest.approx(spread(small, X), rel=tolerance("float64"))
 
 
-def test_the_error_of_a_mean_is_the_textbooks(rng):
+def test_error_of_a_mean_matches_the_textbook(rng):
     values = rng.exponential(size=50)
     assert nulls.mean_error(values) == pytest.approx(stats.sem(values), rel=tolerance("float64"))
 
 
-def test_leaving_out_each_row_of_a_mean_is_the_textbooks_too(rng):
+def test_jackknife_error_of_a_mean_matches_the_textbook(rng):
     values = rng.exponential(size=50)
     left = (values.sum() - values) / 49
     assert nulls.jackknife_error(left) == pytest.approx(stats.sem(values), rel=tolerance("float64"))
@@ -69,14 +69,14 @@ def test_leaving_out_each_row_of_a_mean_is_the_textbooks_too(rng):
 # against the spread over draws
 
 
-def test_mean_cosine(draws, sketches):
+def test_error_of_mean_cosine(draws, sketches):
     matches(
         [s.mean_cosine() for s in sketches],
         [nulls.mean_cosine_error(s, X) for s, X in zip(sketches, draws, strict=True)],
     )
 
 
-def test_isoscore(draws, sketches):
+def test_error_of_isoscore(draws, sketches):
     matches(
         [s.isoscore(unbiased=True) for s in sketches],
         [nulls.isoscore_error(s, X) for s, X in zip(sketches, draws, strict=True)],
@@ -85,7 +85,7 @@ def test_isoscore(draws, sketches):
 
 @pytest.mark.parametrize("k", [1, 3])
 @pytest.mark.parametrize("center", [False, True])
-def test_the_share_of_the_first_directions(draws, sketches, k, center):
+def test_error_of_share_of_top_directions(draws, sketches, k, center):
     values, errors = [], []
     for s, X in zip(sketches, draws, strict=True):
         rows = X - s.mean if center else X
@@ -100,7 +100,7 @@ def s_anisotropy(sketch, k, center):
     return sketch.anisotropy(k, center=center).sum()
 
 
-def test_effective_rank(draws, sketches):
+def test_error_of_effective_rank(draws, sketches):
     values, errors = [], []
     for s, X in zip(sketches, draws, strict=True):
         axes = Axes.of(s.scatter)
@@ -110,16 +110,16 @@ def test_effective_rank(draws, sketches):
 
 
 @pytest.mark.parametrize("sigma", [0.2, 0.7])
-def test_the_variation_of_lengths(sigma, rng):
+def test_error_of_norm_variation(sigma, rng):
     lengths = rng.gamma(1 / sigma**2, size=(DRAWS, N))  # of variation sigma, skewed
     matches(lengths.std(axis=1) / lengths.mean(axis=1), [nulls.variation_error(each, N) for each in lengths])
 
 
-def test_a_mean(draws):
+def test_error_of_mean(draws):
     matches(draws[:, :, 0].mean(axis=1), [nulls.mean_error(X[:, 0]) for X in draws])
 
 
-def test_a_value_without_each_of_some_groups(draws):
+def test_error_of_grouped_jackknife(draws):
     def skewed(X):
         return np.log(np.exp(X[:, 0]).mean())
 
@@ -129,7 +129,7 @@ def test_a_value_without_each_of_some_groups(draws):
     matches([skewed(X) for X in draws], errors)
 
 
-def test_some_rows_give_about_the_error_of_all_rows(draws, sketches):
+def test_some_rows_approximate_the_error_of_all_rows(draws, sketches):
     """A hundred rows know a deviation to 7%, and these come from tails."""
     for s, X in zip(sketches[:5], draws[:5], strict=True):
         axes = Axes.of(s.scatter)
@@ -145,7 +145,7 @@ def test_some_rows_give_about_the_error_of_all_rows(draws, sketches):
             assert some == pytest.approx(whole, rel=0.35)
 
 
-def test_in_a_round_cloud_the_mean_cosine_is_no_surer_than_it_says(rng):
+def test_mean_cosine_error_is_not_too_small_for_isotropic_data(rng):
     # there the first-order influence vanishes: the error may be too large by √2, never too small
     clouds = rng.standard_normal((300, 60, 6))
     errors = [nulls.mean_cosine_error(isoscope.Sketch.of(X), X) for X in clouds]
@@ -156,13 +156,13 @@ def test_in_a_round_cloud_the_mean_cosine_is_no_surer_than_it_says(rng):
 
 
 @pytest.mark.parametrize(("hits", "n"), [(0, 10), (1, 10), (3, 60), (30, 60), (60, 60), (999, 1000)])
-def test_the_interval_of_a_share_is_wilsons(hits, n):
+def test_interval_of_a_share_matches_wilson(hits, n):
     expected = stats.binomtest(hits, n).proportion_ci(method="wilson")
     np.testing.assert_allclose(nulls.wilson_interval(hits / n, n), expected, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("share", [0.02, 0.1, 0.5])
-def test_the_interval_of_a_share_holds_it_in_nineteen_of_twenty_draws(share, rng):
+def test_interval_of_a_share_covers_it_in_19_of_20_samples(share, rng):
     hits = rng.binomial(200, share, 500) / 200
     held = np.mean([low <= share <= high for low, high in (nulls.wilson_interval(hit, 200) for hit in hits)])
     assert 0.92 <= held <= 0.99
@@ -171,7 +171,7 @@ def test_the_interval_of_a_share_holds_it_in_nineteen_of_twenty_draws(share, rng
 # edges
 
 
-def test_constant_numbers_have_no_error_and_a_single_number_an_infinite_one():
+def test_constants_have_zero_error_and_single_values_infinite():
     assert nulls.variation_error(np.ones(10), 10) == 0
     assert nulls.mean_error(np.ones(10)) == 0
     assert nulls.mean_error(np.ones(1)) == math.inf
@@ -188,7 +188,7 @@ def test_directions_without_variance_add_no_error(rng):
     )
 
 
-def test_four_rows_have_no_row_to_spare(rng):
+def test_four_rows_have_infinite_isoscore_error(rng):
     X = rng.standard_normal((4, 3))
     assert nulls.isoscore_error(isoscope.sketch(X), X) == math.inf
 

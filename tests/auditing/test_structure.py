@@ -35,7 +35,7 @@ def mixture(n, d, k, apart, seed, *, unit=False):
 # the constants that verdicts hang on
 
 
-def test_the_limits_are_the_documented_ones():
+def test_thresholds_match_the_documentation():
     assert structure.MIN_SILHOUETTE == 0.1
     assert structure.CLUSTER_NULLS == 49
     assert structure.MIN_UNIMODAL_KURTOSIS == 1.5
@@ -48,7 +48,7 @@ def test_the_limits_are_the_documented_ones():
 
 @pytest.mark.parametrize(("unit", "degrees"), [(True, None), (False, None), (False, 3)])
 @pytest.mark.parametrize("power", [1.0, 1.5])
-def test_one_mode_is_one_cluster(power, unit, degrees):
+def test_unimodal_data_give_one_cluster(power, unit, degrees):
     clouds = [long_cloud(300, 48, power, seed, unit=unit, degrees=degrees) for seed in range(8)]
     # at a level of 2% two of eight or more come once in 120 times
     assert sum(structure.has_clusters(X, 0) for X in clouds) <= 1
@@ -63,13 +63,13 @@ def test_separated_mixtures_are_found(d, k, apart, unit):
         assert [f.details["n_clusters"] for f in found] == [k, k]
 
 
-def test_two_groups_are_found_however_far_they_are():
+def test_two_groups_are_found_at_any_distance():
     for apart in (8, 40, 1e4):
         X = mixture(300, 32, 2, apart, 0)
         assert structure.cluster_rows(X, Axes.of(np.cov(X.T)), 0, {}).n_clusters == 2
 
 
-def test_a_far_row_is_no_cluster():
+def test_outlier_is_not_a_cluster():
     X = long_cloud(300, 16, 0, 0)
     X[0] *= 1e4
     found = isoscope.audit(X)["clusters"]
@@ -78,7 +78,7 @@ def test_a_far_row_is_no_cluster():
 
 
 @pytest.mark.parametrize(("weights", "apart"), [((0.5, 0.5), True), ((1.0, 0.0), False)])
-def test_the_kurtosis_recognizes_two_modes(weights, apart):
+def test_kurtosis_detects_two_modes(weights, apart):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((400, 4))
     X[:, 0] = rng.choice([-30.0, 30.0], 400, p=weights) + (0 if apart else rng.uniform(-60, 60, 400))
@@ -93,7 +93,7 @@ def test_null_directions_have_the_spectrum_of_the_data():
     np.testing.assert_allclose(np.diag(null.scores.T @ null.scores), np.linalg.eigvalsh(X.T @ X)[::-1][:16])
 
 
-def test_scores_along_principal_axes_are_those_of_numpy(rng):
+def test_scores_along_principal_axes_match_numpy(rng):
     for shape in ((30, 6), (6, 30)):
         X = rng.standard_normal(shape)
         values, scores = nulls.principal_scores(X)
@@ -102,7 +102,7 @@ def test_scores_along_principal_axes_are_those_of_numpy(rng):
         np.testing.assert_allclose(scores @ scores.T, X @ X.T, atol=1e-8)
 
 
-def test_the_spatial_median_leaves_no_mean_direction_and_ignores_a_far_row(rng):
+def test_spatial_median_removes_mean_direction_and_ignores_outlier(rng):
     X = rng.standard_normal((200, 5)) + 100
     assert np.linalg.norm(nulls.directions_from_median(X).mean(axis=0)) < 1e-3
     X[0] = 1e9
@@ -121,7 +121,7 @@ def test_a_spectrum_is_shrunk_to_the_requested_participation_ratio(rng):
     np.testing.assert_allclose(nulls.shrunk_spectrum(values, 99.0), values.mean())
 
 
-def test_null_rows_have_the_lengths_of_the_data_and_gaussian_data_keep_theirs(rng):
+def test_null_rows_keep_the_lengths_of_the_data(rng):
     lengths = rng.random(50)
     rows = nulls.GaussianRows(np.ones(8), np.arange(8.0), lengths).draw(rng)
     np.testing.assert_allclose(np.sort(np.linalg.norm(rows, axis=1)), np.sort(lengths), rtol=1e-5)
@@ -129,14 +129,14 @@ def test_null_rows_have_the_lengths_of_the_data_and_gaussian_data_keep_theirs(rn
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
 @pytest.mark.parametrize(("n", "d"), [(500, 384), (300, 768), (600, 24)])
-def test_gaussian_data_have_the_local_dimension_of_their_null(n, d, metric):
+def test_gaussian_data_match_the_local_dimension_of_their_null(n, d, metric):
     for power in (0, 1):
         found = isoscope.audit(long_cloud(n, d, power, 3), metric=metric)["intrinsic_dimension"]
         assert found.verdict == "ok"
         assert found.value == pytest.approx(found.judged.null, rel=0.12)
 
 
-def test_a_thin_space_is_worth_a_look():
+def test_thin_space_is_look():
     rng = np.random.default_rng(0)
     t = rng.random((1500, 1)) * 40
     X = np.concatenate([np.cos(t * np.arange(1, 17)), np.sin(t * np.arange(1, 17))], axis=1)  # a curve in 32 dimensions
@@ -145,7 +145,7 @@ def test_a_thin_space_is_worth_a_look():
     assert found.value < 0.5 * found.judged.null
 
 
-def test_the_range_of_the_local_dimension_is_half_and_a_tenth_beyond_its_null():
+def test_local_dimension_thresholds_are_relative_to_the_null():
     found = isoscope.audit(long_cloud(600, 24, 0, 0))["intrinsic_dimension"]
     null = np.array(found.details["null"])
     reach = 2.570582 * null.std(ddof=1) * np.sqrt(7 / 6)  # Student's t of 5 degrees at 97.5%

@@ -20,7 +20,7 @@ def texts(values):
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i4"])
-def test_type_cosines_equal_the_metrics(rng, dtype):
+def test_type_cosines_equal_the_public_metrics(rng, dtype):
     X = (8 * rng.standard_normal((400, 6)) + 3).astype(dtype)
     types = rng.integers(0, 60, 400)
     found = TypeCosines.of(X, types)
@@ -34,7 +34,7 @@ def test_type_cosines_equal_the_metrics(rng, dtype):
     assert found.each.mean() == pytest.approx(found.intra, rel=tolerance("float64"))
 
 
-def test_batches_and_kinds_of_names_do_not_matter(rng):
+def test_batches_and_name_types_do_not_matter(rng):
     X, types = rng.standard_normal((300, 5)), rng.integers(0, 40, 300)
     whole = TypeCosines.of(X, types)
     parts = TypeUnits(5)
@@ -46,13 +46,13 @@ def test_batches_and_kinds_of_names_do_not_matter(rng):
     assert found.names[0] == "t00"
 
 
-def test_lengths_do_not_matter_however_extreme(rng):
+def test_extreme_lengths_do_not_matter(rng):
     X, types = rng.standard_normal((200, 4)), rng.integers(0, 20, 200)
     far = X * 10.0 ** rng.integers(-150, 150, 200)[:, None]
     assert TypeCosines.of(far, types).inter == pytest.approx(TypeCosines.of(X, types).inter, rel=1e-9)
 
 
-def test_rows_that_are_not_finite_are_passed_over_and_zero_rows_have_no_direction(rng):
+def test_nonfinite_rows_are_skipped_and_zero_rows_have_no_direction(rng):
     X, types = rng.standard_normal((50, 4)), np.arange(50) % 5
     X[7], X[9, 2], types[7] = np.nan, np.inf, 99
     kept = np.delete(np.arange(50), [7, 9])
@@ -69,7 +69,7 @@ def test_missing_comparisons_are_nan():
     assert math.isnan(TypeCosines.of(np.eye(4), np.arange(4)).intra)
 
 
-def test_types_of_two_kinds_raise_an_error():
+def test_types_of_mixed_dtype_raise_an_error():
     sums = TypeUnits(2)
     sums.add(np.eye(2), np.asarray([1, 2]))
     sums.add(np.eye(2), texts(["a", "b"]))

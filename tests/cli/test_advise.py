@@ -104,7 +104,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_bad_input_is_one_line_and_writes_nothing(case, folder, capsys):
+def test_bad_input_prints_one_line_and_writes_nothing(case, folder, capsys):
     (folder / "flat.tsv").write_text("".join(f"d{i}\td{i + 1}\t3\n" for i in range(50)), encoding="utf-8")
     (folder / "other.tsv").write_text("q1 0 nobody 1\nq2 0 d2 1\n", encoding="utf-8")
     np.save(folder / "wide.npy", np.ones((60, 5), np.float32))

@@ -34,7 +34,7 @@ def here(model, tmp_path, monkeypatch):
         yield tmp_path
 
 
-def test_it_reports_what_it_read_and_wrote(here, capsys):
+def test_reports_inputs_and_outputs(here, capsys):
     assert main(["embed", "encoder", "texts.txt", "-o", "states", "--layers", "0,-1"]) == 0
     captured = capsys.readouterr()
     noted = json.loads((here / "states" / "_embedding.json").read_text())
@@ -50,7 +50,7 @@ def test_it_reports_what_it_read_and_wrote(here, capsys):
     assert "states is already complete" in capsys.readouterr().err
 
 
-def test_its_output_can_be_audited(here, capsys):
+def test_output_can_be_audited(here, capsys):
     options = ["--pool", "mean", "--columns", "text=prompt,labels=mood", "--dtype", "float16", "--layers", "-1"]
     assert main(["embed", "encoder", "texts.csv", "-o", "states", *options]) == 0
     assert main(["audit", "states", "--json", "-"]) == 0
@@ -88,7 +88,7 @@ def test_an_audit_treats_the_tokens_of_a_text_as_dependent(here, capsys):
         (["encoder", "texts.txt", "--window", "1"], "special tokens"),
     ],
 )
-def test_bad_input_is_one_line_and_writes_nothing(here, capsys, words, message):
+def test_bad_input_prints_one_line_and_writes_nothing(here, capsys, words, message):
     assert main(["embed", *words, "-o", "states"]) == 2
     lines = capsys.readouterr().err.strip().split("\n")
     assert message in lines[-1]

@@ -81,7 +81,7 @@ def test_a_repair_is_fitted_and_applied_on_a_cluster(shards, scheduler, tmp_path
         (["--scheduler", "tcp://127.0.0.1:9", "--workers", "2"], "has its own workers: pass either"),
     ],
 )
-def test_contradicting_options_are_one_line(shards, capsys, arguments, message):
+def test_contradicting_options_print_one_line(shards, capsys, arguments, message):
     assert main(["sketch", str(shards), *arguments]) == 2
     printed = capsys.readouterr().err
     assert message in printed
@@ -126,7 +126,7 @@ def started(tmp_path, *arguments):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.heavy)])
 @pytest.mark.heavy
-def test_an_interruption_leaves_one_line_and_no_process(tmp_path, number):
+def test_interruption_prints_one_line_and_leaves_no_process(tmp_path, number):
     """As a terminal does it: the signal goes to all processes of the command."""
     rng = np.random.default_rng(0)
     np.save(tmp_path / "a.npy", rng.standard_normal((200_000, 64)).astype(np.float32) + 1)
@@ -143,7 +143,7 @@ def test_an_interruption_leaves_one_line_and_no_process(tmp_path, number):
 
 
 @pytest.mark.heavy
-def test_an_error_of_a_worker_is_one_line(tmp_path):
+def test_worker_error_prints_one_line(tmp_path):
     X = np.zeros((3000, 8), np.float32)
     X[1234] = np.nan
     np.save(tmp_path / "a.npy", X)

@@ -57,7 +57,7 @@ def test_a_named_task_prints_a_table_and_writes_its_folder(here, capsys):
     assert (here / "run" / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
-def test_own_files_and_json_on_standard_output(here, capsys):
+def test_custom_files_and_json_on_standard_output(here, capsys):
     words = ["--train", "mood.tsv", "--text", "review", "--label", "mood", "--dev-share", "0.25", "--measure", "f1"]
     assert main(["finetune", "encoder", *words, "-o", "run", "--json", "-", *QUICK]) == 0
     result = json.loads(capsys.readouterr().out)
@@ -95,7 +95,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("words", WRONG)
-def test_bad_input_is_one_line_with_exit_code_2(words, here, capsys):
+def test_bad_input_prints_one_line_and_exits_with_2(words, here, capsys):
     assert main(["finetune", *WRONG[words]]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -105,7 +105,7 @@ def test_bad_input_is_one_line_with_exit_code_2(words, here, capsys):
 
 
 @pytest.mark.parametrize("words", ["3", "3,", "a,b", "3,-1", "0,1"])
-def test_a_repair_is_two_numbers(words, tmp_path, capsys):
+def test_invalid_repair_option_prints_one_line(words, tmp_path, capsys):
     assert (
         main(["finetune", "model", "cola", "--data", str(tmp_path), "-o", str(tmp_path / "run"), "--repair", words])
         == 2

@@ -59,7 +59,7 @@ def test_audit_writes_json_and_page(cone, tmp_path, capsys):
     assert isoscope.Audit.from_json(saved)["mean_cosine"].verdict == "bad"
 
 
-def test_json_on_standard_output_is_json_and_nothing_else(cone, capsys):
+def test_json_output_contains_only_json(cone, capsys):
     assert main(["audit", str(cone), "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["verdict"] == "bad"
 
@@ -99,7 +99,7 @@ def test_two_sources_are_shown_with_their_agreement(cone, tmp_path, capsys):
     assert len(both["audits"]) == 2
 
 
-def test_labels_from_a_file_of_lines_and_from_npy(cone, tmp_path, capsys):
+def test_labels_from_text_file_and_npy(cone, tmp_path, capsys):
     lines, array = tmp_path / "labels.txt", tmp_path / "labels.npy"
     lines.write_text("".join(f"{'ab'[i % 2]}\n" for i in range(500)))
     np.save(array, np.arange(500) % 2)
@@ -108,14 +108,14 @@ def test_labels_from_a_file_of_lines_and_from_npy(cone, tmp_path, capsys):
         assert "Silhouette of the labels" in capsys.readouterr().out
 
 
-def test_queries_are_found_outside_the_corpus(cone, tmp_path, capsys):
+def test_queries_outside_the_corpus_are_reported(cone, tmp_path, capsys):
     far = tmp_path / "far.npy"
     np.save(far, -np.load(cone)[:50])
     assert main(["audit", str(cone), "--queries", str(far)]) == 0
     assert "bad    Queries outside the corpus  100%" in capsys.readouterr().out
 
 
-def test_similarity_is_the_brute_force_percentile(cone, capsys):
+def test_similarity_matches_brute_force_percentile(cone, capsys):
     assert main(["similarity", str(cone), "0.8"]) == 0
     X = np.load(cone).astype(float)
     U = X / np.linalg.norm(X, axis=1, keepdims=True)
@@ -124,12 +124,12 @@ def test_similarity_is_the_brute_force_percentile(cone, capsys):
     assert printed == pytest.approx(100 * (cosines < 0.8).mean(), abs=0.05)
 
 
-def test_negative_cosines_are_arguments(cone, capsys):
+def test_negative_cosines_are_parsed_as_arguments(cone, capsys):
     assert main(["similarity", str(cone), "-0.5", "0.5"]) == 0
     assert "-0.5 is above" in capsys.readouterr().out
 
 
-def test_audit_and_sketch_take_a_column_of_groups(tmp_path, capsys):
+def test_audit_and_sketch_accept_a_group_column(tmp_path, capsys):
     rng, page = np.random.default_rng(0), np.repeat(np.arange(30), 4)
     X = rng.standard_normal((30, 3))[page] + 0.2 * rng.standard_normal((120, 3))
     source = tmp_path / "a.jsonl"
@@ -203,7 +203,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("arguments", WRONG.values(), ids=WRONG)
-def test_bad_input_is_one_line_with_exit_code_2(arguments, cone, tmp_path, capsys, monkeypatch):
+def test_bad_input_prints_one_line_and_exits_with_2(arguments, cone, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     files = {name: tmp_path / name for name in ("other", "few", "binary")}
     files |= {name: tmp_path / f"{name}.npy" for name in ("pickled", "wide", "nan")}
@@ -227,7 +227,7 @@ def test_only_debug_prints_a_traceback(capsys):
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_a_full_disk_leaves_the_old_page(cone, tmp_path, capsys, monkeypatch):
+def test_full_disk_keeps_the_old_page(cone, tmp_path, capsys, monkeypatch):
     page = tmp_path / "page.html"
     page.write_text("old")
 
@@ -244,7 +244,7 @@ def test_a_full_disk_leaves_the_old_page(cone, tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="the limit on file sizes is POSIX's")
-def test_a_real_write_error_leaves_the_old_file(cone, tmp_path):
+def test_write_error_keeps_the_old_file(cone, tmp_path):
     page = tmp_path / "page.html"
     page.write_text("old")
     limit = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
@@ -265,7 +265,7 @@ def test_a_real_write_error_leaves_the_old_file(cone, tmp_path):
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".part"] == []
 
 
-def test_ctrl_c_is_one_line_and_changes_no_file(tmp_path):
+def test_ctrl_c_prints_one_line_and_changes_no_file(tmp_path):
     slow, page = tmp_path / "slow.npy", tmp_path / "page.html"
     np.save(slow, np.random.default_rng(0).standard_normal((60_000, 64)).astype(np.float32))
     page.write_text("old")
@@ -322,7 +322,7 @@ def test_fail_on_worse_compares_with_the_baseline(cone, ball, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("spoil", ['"value": "abc"', '"value": true', '"value": [1]'])
-def test_a_damaged_baseline_is_one_line(cone, tmp_path, capsys, spoil):
+def test_damaged_baseline_prints_one_line(cone, tmp_path, capsys, spoil):
     saved = tmp_path / "saved.json"
     main(["audit", str(cone), "--json", str(saved)])
     saved.write_text(re.sub(r'"value": [-0-9.e]+', spoil, saved.read_text(), count=1))
@@ -361,7 +361,7 @@ def test_help_fits_in_80_columns_and_truncates_nothing(command, capsys, monkeypa
     assert "..." not in text.split("\n", 1)[1]
 
 
-def test_no_arguments_print_the_help(capsys):
+def test_no_arguments_prints_the_help(capsys):
     assert main([]) == 0
     assert "Commands:" in capsys.readouterr().out
 
@@ -387,14 +387,14 @@ def test_sigterm_removes_temporary_files(tmp_path):
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".part"] == []
 
 
-def test_a_reader_that_stops_early_is_no_error(cone):
+def test_reader_that_closes_early_is_not_an_error(cone):
     command = f"{sys.executable} -m isoscope audit {cone} | head -c 1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
     assert "Traceback" not in done.stderr
     assert "Broken" not in done.stderr
 
 
-def test_a_swallowed_interrupt_is_raised_again():
+def test_swallowed_interrupt_is_reraised():
     from isoscope.cli.session import InterruptibleProgressBar, interrupted
 
     interrupted.set()
@@ -457,7 +457,7 @@ def test_fail_on_covers_all_groups_and_sources(cone, layers, tmp_path, capsys):
         (["--columns", "mass=layer"], "vectors, labels, types, text, ids, frequency or groups"),
     ],
 )
-def test_options_that_exclude_groups_and_several_sources(layers, capsys, arguments, complaint):
+def test_options_incompatible_with_groups_and_several_sources(layers, capsys, arguments, complaint):
     assert main(["audit", str(layers), *(each.format(layers=layers) for each in arguments)]) == 2
     assert complaint in capsys.readouterr().err
 
@@ -465,7 +465,7 @@ def test_options_that_exclude_groups_and_several_sources(layers, capsys, argumen
 @pytest.mark.parametrize(
     "failure", [MemoryError("Unable to allocate 8.00 GiB"), OSError(errno.ENOMEM, "Cannot allocate memory")]
 )
-def test_out_of_memory_is_one_line_with_advice(cone, capsys, monkeypatch, failure):
+def test_out_of_memory_prints_one_line_with_advice(cone, capsys, monkeypatch, failure):
     def full(*arguments, **options):
         raise failure
 

@@ -93,7 +93,7 @@ def test_fix_writes_saves_and_compares(ending, cone, tmp_path, capsys):
     np.testing.assert_array_equal(open_store(out).take(range(N)), repair.transform(np.load(cone)))
 
 
-def test_fix_on_shards_with_another_number_of_dimensions(cone, tmp_path, capsys):
+def test_fix_on_shards_with_different_dimensions(cone, tmp_path, capsys):
     (tmp_path / "shards").mkdir()
     for i, part in enumerate(np.split(np.load(cone), 4)):
         np.save(tmp_path / "shards" / f"{i}.npy", part)
@@ -207,7 +207,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_bad_input_is_one_line_and_writes_nothing(name, cone, tmp_path, capsys, monkeypatch):
+def test_bad_input_raises_one_line_error_and_writes_nothing(name, cone, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     arguments, words = WRONG[name]
     X = np.load(cone)
@@ -246,7 +246,7 @@ def test_constant_vectors_are_repaired_but_cannot_be_compared(tmp_path, capsys):
     assert re.search(r"out\.npy was written, but the comparison failed: .*are zero", capsys.readouterr().err)
 
 
-def test_an_interrupted_apply_to_one_file_leaves_nothing(cone, tmp_path, capsys, monkeypatch):
+def test_interrupted_apply_to_one_file_leaves_no_files(cone, tmp_path, capsys, monkeypatch):
     from isoscope.cli import repair
 
     monkeypatch.setattr("isoscope.stores.store._BATCH_BYTES", 20 * 4 * D)
@@ -280,7 +280,7 @@ def test_ids_are_optional(cone, tmp_path, capsys):
     assert open_store(tmp_path / "a.parquet").ids.tolist() == [f"k{i}" for i in range(N)]
 
 
-def test_the_commands_of_the_documentation_work(tmp_path, capsys, monkeypatch):
+def test_documented_commands_work(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     X = np.random.default_rng(0).standard_normal((N, D)).astype(np.float32) + 1
     pq.write_table(pa.table({"id": np.arange(N), "embedding": list(X)}), "corpus.parquet")

@@ -21,7 +21,7 @@ def counting(monkeypatch):
     Counting.ran.clear()
 
 
-def test_list_names_all(capsys):
+def test_list_names_all_studies(capsys):
     assert main(["study", "list"]) == 0
     printed = capsys.readouterr().out
     assert all(name in printed for name in STUDIES)
@@ -89,7 +89,7 @@ def test_only_selects_arms(counting, tmp_path, capsys):
         ([STUDIES[0], "--data", ".", "--model", "./nothing"], "nothing"),
     ],
 )
-def test_bad_input_is_one_line(words, line, tmp_path, capsys, monkeypatch):
+def test_bad_input_prints_one_line(words, line, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["study", "run", *words, "-o", "run"]) == 2
     printed = capsys.readouterr().err
@@ -111,7 +111,7 @@ def test_ctrl_c_says_what_is_kept_and_how_to_resume(counting, tmp_path, capsys, 
 @pytest.mark.parametrize(
     "words", ["I/O error: No space left on device (os error 28)", "PytorchStreamWriter failed writing file data/3"]
 )
-def test_a_full_disk_is_reported_whichever_library_meets_it(words, counting, tmp_path, capsys, monkeypatch):
+def test_full_disk_is_reported_for_any_library(words, counting, tmp_path, capsys, monkeypatch):
     def fail(*arguments, **options):
         raise RuntimeError(words)
 
@@ -120,7 +120,7 @@ def test_a_full_disk_is_reported_whichever_library_meets_it(words, counting, tmp
     assert "No space left on device; existing files are unchanged" in capsys.readouterr().err
 
 
-def test_the_time_left_fits_in_80_columns_next_to_a_long_note(monkeypatch):
+def test_remaining_time_fits_in_80_columns_next_to_a_long_note(monkeypatch):
     screen = io.StringIO()
     monkeypatch.setattr(screen, "isatty", lambda: True)
     monkeypatch.setattr("sys.stderr", screen)

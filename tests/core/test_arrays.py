@@ -23,7 +23,7 @@ from tests.conftest import tolerance
 # what is welcome
 
 
-def test_points_are_given_back_with_their_library_untouched(library, rng):
+def test_points_are_returned_unchanged_with_their_library(library, rng):
     X = library.array(rng.standard_normal((7, 3)))
     xp, Y = check_points(X)
     assert Y is X
@@ -31,24 +31,24 @@ def test_points_are_given_back_with_their_library_untouched(library, rng):
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "uint32", "int64", "uint64"])
-def test_integers_are_measured_as_float64(dtype):
+def test_integers_become_float64(dtype):
     X = np.array([[1, 2], [3, 5], [100, 7]], dtype)
     _, Y = check_points(X)
     assert Y.dtype == np.float64
     np.testing.assert_array_equal(Y, X)
 
 
-def test_lists_and_tuples_are_arrays():
+def test_lists_and_tuples_become_arrays():
     for X in ([[1, 2], [3.5, 4]], ((1, 2), (3.5, 4)), [np.array([1, 2]), np.array([3.5, 4])]):
         np.testing.assert_array_equal(check_points(X)[1], [[1, 2], [3.5, 4]])
 
 
-def test_a_matrix_is_measured_as_an_array(rng):
+def test_matrix_is_handled_as_an_array(rng):
     X = rng.standard_normal((5, 5))
     assert isoscope.isoscore(X.view(np.matrix)) == isoscope.isoscore(X)
 
 
-def test_a_data_frame_is_an_array(rng):
+def test_data_frame_becomes_an_array(rng):
     pandas = pytest.importorskip("pandas")
     X = rng.standard_normal((9, 3))
     frame = pandas.DataFrame(X, columns=list("abc"))
@@ -56,7 +56,7 @@ def test_a_data_frame_is_an_array(rng):
     assert isoscope.sketch(frame) == isoscope.sketch(X)
 
 
-def test_extended_precision_comes_down_to_float64(rng):
+def test_extended_precision_becomes_float64(rng):
     X = rng.standard_normal((9, 3))
     assert check_points(X.astype(np.longdouble))[1].dtype == np.float64
 
@@ -74,7 +74,7 @@ def test_extended_precision_comes_down_to_float64(rng):
     ],
     ids=["every second row", "backwards", "some columns", "Fortran", "transposed", "broadcast", "read-only"],
 )
-def test_how_the_numbers_lie_in_memory_does_not_matter(view, rng):
+def test_memory_layout_does_not_matter(view, rng):
     X = view(rng.standard_normal((20, 8)))
     copy = np.ascontiguousarray(X).copy()
     for measure in (isoscope.isoscore, isoscope.mean_cosine, isoscope.h0_barcode, isoscope.two_nn):
@@ -82,21 +82,21 @@ def test_how_the_numbers_lie_in_memory_does_not_matter(view, rng):
     assert isoscope.Sketch.of(X) == isoscope.Sketch.of(copy)
 
 
-def test_bytes_in_the_other_order_keep_their_precision(rng):
+def test_swapped_byte_order_keeps_precision(rng):
     X = rng.standard_normal((9, 3))
     swapped = X.astype(X.dtype.newbyteorder())
     np.testing.assert_array_equal(to_numpy(check_points(swapped)[1]), X)
     assert isoscope.isoscore(swapped) == isoscope.isoscore(X)
 
 
-def test_a_float16_sum_that_overflows_is_no_infinity():
+def test_overflowing_float16_sum_is_not_reported_as_infinite():
     X = np.full((100, 10), 6e4, np.float16)
     X[0, 0] = 0
     assert check_points(X)[1] is X
     assert np.isfinite(isoscope.mean_cosine(X))
 
 
-def test_large_values_whose_sum_overflows_are_no_infinity(library):
+def test_large_values_with_overflowing_sum_are_not_reported_as_infinite(library):
     largest = float(np.finfo(np.float64 if "64" in library.name else np.float32).max)
     X = library.array([[largest, largest / 2], [largest, 0.0], [largest, largest]])
     assert check_points(X)[1] is X
@@ -133,18 +133,18 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_measured_is_refused_in_words(case):
+def test_invalid_input_raises(case):
     make, words = REFUSED[case]
     with pytest.raises(InputError, match=words):
         check_points(make())
 
 
-def test_the_words_use_the_argument_s_own_name():
+def test_error_uses_the_name_of_the_argument():
     with pytest.raises(InputError, match=r"^shrinkage has 1 dimension"):
         check_points([1.0, 2.0], name="shrinkage")
 
 
-def test_torch_is_refused_in_the_same_words():
+def test_torch_input_raises_the_same_error():
     torch = pytest.importorskip("torch")
     for X, words in [
         (torch.ones(5), "X has 1 dimension"),
@@ -155,20 +155,20 @@ def test_torch_is_refused_in_the_same_words():
             check_points(X)
 
 
-def test_a_sparse_tensor_is_refused():
+def test_sparse_tensor_raises():
     torch = pytest.importorskip("torch")
     with pytest.raises(InputError, match=r"X is a tensor of layout torch\.sparse_coo.*X\.to_dense\(\)"):
         isoscope.isoscore(torch.eye(3).to_sparse())
 
 
-def test_a_list_of_tensors_with_gradients_is_refused_in_words():
+def test_list_of_tensors_with_gradients_raises():
     torch = pytest.importorskip("torch")
     with pytest.raises(InputError):
         check_points([torch.ones(2, requires_grad=True), torch.ones(2)])
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_rows_that_are_not_finite_are_counted_and_the_first_is_named(bad, library, rng):
+def test_nonfinite_rows_are_counted_and_the_first_is_named(bad, library, rng):
     X = rng.standard_normal((50, 4))
     X[[7, 31], [1, 3]] = bad
     X[31, 0] = bad
@@ -176,14 +176,14 @@ def test_rows_that_are_not_finite_are_counted_and_the_first_is_named(bad, librar
         check_points(library.array(X))
 
 
-def test_nan_and_infinities_that_cancel_are_found():
+def test_nan_and_canceling_infinities_are_found():
     for pair in ([np.inf, -np.inf], [np.nan, np.inf]):
         with pytest.raises(InputError, match="1 of 3 rows"):
             check_points([[1.0, 2.0], pair, [3.0, 4.0]])
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision_is_looked_through(dtype):
+def test_half_precision_is_checked_for_nan(dtype):
     torch = pytest.importorskip("torch")
     X = torch.ones(30, 4, dtype=getattr(torch, dtype))
     X[11, 2] = float("nan")
@@ -191,7 +191,7 @@ def test_half_precision_is_looked_through(dtype):
         check_points(X)
 
 
-def test_the_first_bad_row_is_named_across_tiles():
+def test_first_invalid_row_is_named_across_tiles():
     X = np.zeros((3, 3 * 2**20), np.float32)  # a row and a half to a tile
     X[2, 5] = np.nan
     with pytest.raises(InputError, match=r"1 of 3 rows .* row 2"):
@@ -204,12 +204,12 @@ def test_the_first_bad_row_is_named_across_tiles():
 @pytest.mark.parametrize(
     "shape", [(64, 768), (32, 384), (200, 768), (1000, 768), (256, 1024), (100, 300), (768, 768), (5000, 300)]
 )
-def test_ordinary_batches_draw_no_warning(shape):
+def test_ordinary_batches_do_not_warn(shape):
     check_points(np.broadcast_to(np.float32(1), shape))
 
 
 @pytest.mark.parametrize("shape", [(768, 10_007), (300, 5001), (50, 1000), (128, 1001), (50, 100_000)])
-def test_a_cloud_on_its_side_is_said(shape):
+def test_transposed_input_warns(shape):
     with pytest.warns(DataWarning, match=rf"X has {shape[0]} rows and {shape[1]} columns.*pass X\.T"):
         check_points(np.broadcast_to(np.float32(1), shape))
 
@@ -245,7 +245,7 @@ def test_the_warning_points_at_the_caller(measure, rng):
 @pytest.mark.parametrize(
     "measure", [isoscope.isoscore, isoscope.mean_cosine, isoscope.effective_rank, isoscope.h0_barcode, isoscope.two_nn]
 )
-def test_a_tensor_with_a_gradient_draws_no_warning(measure, rng):
+def test_tensor_with_a_gradient_does_not_warn(measure, rng):
     torch = pytest.importorskip("torch")
     X = torch.tensor(rng.standard_normal((30, 4)), requires_grad=True)
     with warnings.catch_warnings():
@@ -264,13 +264,13 @@ def test_a_tensor_with_a_gradient_draws_no_warning(measure, rng):
         isoscope.effective_rank,
     ],
 )
-def test_sums_are_measured_inside_jit(measure, rng):
+def test_sums_can_be_computed_inside_jit(measure, rng):
     jax = pytest.importorskip("jax")
     X = jax.numpy.asarray(rng.standard_normal((40, 6)), dtype="float32")
     np.testing.assert_allclose(jax.jit(measure)(X), measure(X), rtol=tolerance(np.float32))
 
 
-def test_what_cannot_be_seen_inside_jit_is_not_refused():
+def test_nan_inside_jit_does_not_raise():
     jax = pytest.importorskip("jax")
     X = jax.numpy.ones((4, 2)).at[1, 1].set(float("nan"))
     assert np.isnan(jax.jit(isoscope.isoscore)(X))
@@ -278,7 +278,7 @@ def test_what_cannot_be_seen_inside_jit_is_not_refused():
         isoscope.isoscore(X)
 
 
-def test_a_gradient_alone_hides_no_values():
+def test_nan_inside_grad_raises():
     jax = pytest.importorskip("jax")
     X = jax.numpy.ones((4, 2)).at[1, 1].set(float("nan"))
     with pytest.raises(InputError, match="row 1"):
@@ -286,13 +286,13 @@ def test_a_gradient_alone_hides_no_values():
 
 
 @pytest.mark.parametrize("measure", [lambda X: isoscope.lid(X, k=3), isoscope.h0_barcode, isoscope.sketch])
-def test_combinatorics_inside_jit_is_refused_by_name(measure):
+def test_combinatorial_metrics_inside_jit_raise(measure):
     jax = pytest.importorskip("jax")
     with pytest.raises(InputError, match=r"jax\.jit.*outside jit"):
         jax.jit(measure)(jax.numpy.eye(8))
 
 
-def test_only_traces_are_traced():
+def test_only_jax_tracers_are_traced():
     jax = pytest.importorskip("jax")
     seen = []
     jax.jit(lambda X: seen.append(is_traced(X)) or X)(jax.numpy.ones(3))
@@ -322,7 +322,7 @@ def test_only_traces_are_traced():
     ],
     ids=lambda labels: f"{type(labels).__name__} {np.asarray(labels).dtype}",
 )
-def test_labels_of_any_kind_are_counted_in_sorted_order(labels, names):
+def test_labels_of_any_type_are_counted_in_sorted_order(labels, names):
     found = encode_labels(labels, 4)
     assert found.codes.tolist() == [1, 0, 1, 2]
     assert found.counts.tolist() == [1, 2, 1]
@@ -339,7 +339,7 @@ def test_booleans_are_two_labels():
 
 
 @pytest.mark.parametrize("values", [np.int64([2, 1]), np.float32([2, 1]), np.array(["b", "a"])], ids=["i", "f", "U"])
-def test_numpy_s_own_scalars_are_labels_among_objects(values):
+def test_numpy_scalars_are_labels_in_object_arrays(values):
     labels = np.empty(2, object)
     labels[:] = list(values)
     assert encode_labels(labels, 2).codes.tolist() == [1, 0]
@@ -362,7 +362,7 @@ def test_numpy_s_own_scalars_are_labels_among_objects(values):
         (np.zeros(100), "labels has 1 different value: need at least 2"),
     ],
 )
-def test_labels_that_do_not_fit_are_refused_in_words(labels, words):
+def test_invalid_labels_raise(labels, words):
     with pytest.raises(InputError, match=words):
         encode_labels(labels, 100, min_groups=2)
 
@@ -372,7 +372,7 @@ def test_labels_that_do_not_fit_are_refused_in_words(labels, words):
     [[1, "1"], [1, 2**63 + 5], np.array(["2020-01-01", "NaT"], "M8[D]")],
     ids=["a number and a word", "beyond int64", "no date"],
 )
-def test_what_no_label_can_be_made_of_is_refused(labels):
+def test_unsupported_label_types_raise(labels):
     with pytest.raises(InputError, match="labels"):
         encode_labels(labels, 2)
 
@@ -388,7 +388,7 @@ def test_blocks_cover_every_row_once(n, rows):
     assert all(0 < p.stop - p.start <= rows for p in parts)
 
 
-def test_tiles_stay_within_their_bytes():
+def test_tiles_stay_within_their_memory_limit():
     X = np.zeros((1000, 16))
     parts = list(tiles(X, nbytes=16 * 8 * 10))
     assert [p.stop - p.start for p in parts] == [10] * 100
@@ -407,7 +407,7 @@ def test_a_zero_row_has_no_direction():
     np.testing.assert_array_equal(unit_rows(np, np.zeros((2, 3)), np.float64), 0)
 
 
-def test_the_root_of_zero_has_derivative_zero():
+def test_square_root_of_zero_has_derivative_zero():
     torch = pytest.importorskip("torch")
     x = torch.tensor([0.0, 4.0], requires_grad=True)
     root = safe_sqrt(torch, x)
@@ -416,7 +416,7 @@ def test_the_root_of_zero_has_derivative_zero():
     assert x.grad.tolist() == [0, 0.25]
 
 
-def test_host_values_are_views_where_they_can_be(library, rng):
+def test_host_values_are_views_where_possible(library, rng):
     X = rng.standard_normal((4, 3))
     values = to_numpy(library.array(X))
     assert values.dtype in (np.float32, np.float64)
@@ -424,7 +424,7 @@ def test_host_values_are_views_where_they_can_be(library, rng):
     assert to_numpy(X) is X
 
 
-def test_a_number_of_any_library_is_a_float(library):
+def test_scalar_of_any_library_becomes_a_float(library):
     assert to_float(library.array(2.5)) == 2.5
     torch = pytest.importorskip("torch")
     with warnings.catch_warnings():

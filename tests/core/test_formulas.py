@@ -31,7 +31,7 @@ def traces(X):
     return np.trace(W), np.vdot(W, W), ((Y * Y).sum(axis=1) ** 2).sum()
 
 
-def test_moved_sums_are_the_sums_of_the_moved_rows(library, rng):
+def test_shifted_sums_equal_sums_of_shifted_rows(library, rng):
     Y = rng.standard_normal((9, 4)) + 0.5
     by = np.array([1.0, -2.0, 0.25, 3.0])
     own = Moments(*(library.array(value) for value in moments(Y)))
@@ -41,7 +41,7 @@ def test_moved_sums_are_the_sums_of_the_moved_rows(library, rng):
         np.testing.assert_allclose(library.values(got), expected, rtol=tol, atol=tol * abs(expected).max())
 
 
-def test_there_and_back_changes_nothing(rng):
+def test_shift_and_inverse_shift_change_nothing(rng):
     Y, by = rng.standard_normal((9, 4)), rng.standard_normal(4)
     back = moments(Y).shift_rows(np, 9, by).shift_rows(np, 9, -by)
     for got, expected in zip(back, moments(Y), strict=True):
@@ -49,7 +49,7 @@ def test_there_and_back_changes_nothing(rng):
 
 
 @pytest.mark.parametrize("shape", [(3, 2), (5, 8), (30, 4)])
-def test_leaving_a_row_out_is_deleting_it(shape, rng):
+def test_leaving_a_row_out_equals_deleting_it(shape, rng):
     X = rng.standard_normal(shape) ** 3 + 2  # skewed, so that odd moments count
     Y = X - X.mean(axis=0)
     W, r = Y.T @ Y, (Y * Y).sum(axis=1)
@@ -60,7 +60,7 @@ def test_leaving_a_row_out_is_deleting_it(shape, rng):
 
 
 @pytest.mark.parametrize(("population", "n"), [(4, 4), (3, 5), (2, 7)])
-def test_the_traces_are_unbiased_over_every_sample_there_is(population, n, rng):
+def test_traces_are_unbiased_over_all_samples(population, n, rng):
     points = rng.standard_normal((population, 3)) ** 3 + 1
     Y = points - points.mean(axis=0)
     covariance = Y.T @ Y / population
@@ -70,14 +70,14 @@ def test_the_traces_are_unbiased_over_every_sample_there_is(population, n, rng):
     np.testing.assert_allclose(mean, truth, rtol=tolerance(np.float64))
 
 
-def test_the_plain_traces_are_biased_which_is_why(rng):
+def test_plug_in_traces_are_biased(rng):
     X = rng.standard_normal((64, 768))
     assert isoscope.isoscore(X) < 0.1
     assert isoscope.isoscore(X, unbiased=True) == pytest.approx(1, abs=0.15)
 
 
 @pytest.mark.parametrize("d", [2, 3, 50])
-def test_a_handful_of_rows_gives_a_finite_estimate(d, rng):
+def test_few_rows_give_a_finite_estimate(d, rng):
     for _ in range(200):
         score = isoscope.isoscore(rng.standard_normal((4, d)), unbiased=True)
         assert np.isfinite(score)
@@ -87,19 +87,19 @@ def test_a_handful_of_rows_gives_a_finite_estimate(d, rng):
 @pytest.mark.parametrize(
     ("squared_trace", "trace_squared"), [(1.0, 0.0), (1.0, -3.0), (0.0, 0.0), (-1.0, 2.0), (-1.0, -2.0), (0.0, 1.0)]
 )
-def test_traces_that_cannot_be_are_held_where_a_ratio_is_finite(squared_trace, trace_squared):
+def test_impossible_traces_are_clipped_to_finite_ratios(squared_trace, trace_squared):
     held = clip_traces(np, Traces(np.float64(squared_trace), np.float64(trace_squared)), np.float64(1), n=20, d=5)
     assert held.trace_squared > 0
     assert 0 <= isoscore(held, 5) <= (2 * 5 - 1) / (5 - 1)
 
 
 @pytest.mark.parametrize("ratio", [1.0, 3.0, 5.0, 6.5])
-def test_traces_that_can_be_are_left_alone_even_above_one(ratio):
+def test_possible_traces_are_unchanged_even_above_one(ratio):
     given = Traces(np.float64(ratio), np.float64(1))
     assert clip_traces(np, given, np.float64(ratio), n=20, d=5) == given
 
 
-def test_a_trace_that_is_lost_in_rounding_is_a_line(library):
+def test_trace_within_rounding_error_scores_zero(library):
     plug_in = library.array(7.0)
     xp = array_namespace(plug_in)
     eps = float(np.finfo(np.float64 if "64" in library.name else np.float32).eps)
@@ -110,7 +110,7 @@ def test_a_trace_that_is_lost_in_rounding_is_a_line(library):
 
 
 @pytest.mark.parametrize("n", [4, 5, 20])
-def test_one_row_apart_from_equal_ones_is_a_line(n, rng):
+def test_one_row_distinct_from_equal_rows_scores_zero(n, rng):
     for _ in range(30):
         X = np.tile(rng.standard_normal(3), (n, 1))
         X[-1] += rng.standard_normal(3)
@@ -118,7 +118,7 @@ def test_one_row_apart_from_equal_ones_is_a_line(n, rng):
         assert isoscope.Sketch.of(X).isoscore(unbiased=True) == 0
 
 
-def test_the_interval_is_student_s():
+def test_interval_matches_student():
     from scipy.stats import t
 
     low, high = student_interval(2.0, 0.5, 0.9, 7)

@@ -32,16 +32,16 @@ def summed(X, group, centre=0.0):
     return sum_groups(np, X, np.full(X.shape[1], centre), group, np.bincount(group))
 
 
-def test_traces_are_averages_over_all_quadruples_of_rows_from_different_groups(rows):
+def test_traces_average_over_quadruples_of_rows_from_different_groups(rows):
     np.testing.assert_allclose(summed(rows, GROUP).traces(np), over_all_quadruples(rows, GROUP), rtol=1e-10)
 
 
-def test_a_group_may_have_more_rows_than_dimensions_and_the_order_does_not_matter(rows):
+def test_order_of_rows_does_not_matter(rows):
     order = np.random.default_rng(1).permutation(len(rows))
     np.testing.assert_allclose(summed(rows[order], GROUP[order]).traces(np), summed(rows, GROUP).traces(np), rtol=1e-10)
 
 
-def test_the_origin_does_not_matter(rows):
+def test_translation_does_not_matter(rows):
     np.testing.assert_allclose(summed(rows + 50, GROUP, 50.0).traces(np), summed(rows, GROUP).traces(np), rtol=1e-9)
 
 
@@ -53,7 +53,7 @@ def test_leaving_out_a_group_is_a_subtraction(rows):
     np.testing.assert_allclose(left.traces(np), over_all_quadruples(rows[kept], codes), rtol=1e-9)
 
 
-def test_the_moments_of_groups_give_the_same_sums(rows):
+def test_group_moments_give_the_same_sums(rows):
     counts = np.bincount(GROUP)
     parts = [rows[g == GROUP] - 1 for g in range(len(counts))]
     alone = moments_to_sums(
@@ -65,7 +65,7 @@ def test_the_moments_of_groups_give_the_same_sums(rows):
     np.testing.assert_allclose(total.traces(np), summed(rows, GROUP).traces(np), rtol=1e-10)
 
 
-def test_groups_of_one_row_give_the_traces_for_independent_rows(rows):
+def test_groups_of_one_row_equal_traces_for_independent_rows(rows):
     n = len(rows)
     y = rows - rows.mean(axis=0)
     squared = (y * y).sum(axis=1)
@@ -73,7 +73,7 @@ def test_groups_of_one_row_give_the_traces_for_independent_rows(rows):
     np.testing.assert_allclose(summed(rows, np.arange(n)).traces(np), expected, rtol=1e-10)
 
 
-def test_the_traces_are_unbiased_where_rows_of_a_group_share_most_of_their_variance():
+def test_traces_are_unbiased_for_strongly_dependent_rows():
     rng = np.random.default_rng(3)
     spread = np.asarray([2.0, 1.0, 0.5])  # Σ = diag(spread²): tr(Σ²) = 17.0625, (tr Σ)² = 27.5625
     found = []

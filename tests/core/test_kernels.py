@@ -45,14 +45,14 @@ def features(bars: list[float], printed: bool) -> int:
 
 @pytest.mark.parametrize("printed", [False, True], ids=["reference", "printed"])
 @given(seed=st.integers(0, 10**6), n=st.integers(1, 60), spread=st.floats(0.01, 4))
-def test_features_are_those_of_the_slow_words(printed, seed, n, spread):
+def test_feature_count_matches_reference_implementation(printed, seed, n, spread):
     bars = np.sort(np.exp(spread * np.random.default_rng(seed).standard_normal(n)))[::-1].copy()
     assert count_features(bars, printed) == features(bars.tolist(), printed)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("d", [1, 3, 8, 67, 4096])
-def test_a_squared_distance_is_a_sum_of_squared_steps(rng, d, dtype):
+def test_squared_distance_is_the_sum_of_squared_differences(rng, d, dtype):
     a = (rng.standard_normal(d) + 1e4).astype(dtype)
     b = a + rng.standard_normal(d).astype(dtype)
     exact = ((a.astype(float) - b.astype(float)) ** 2).sum()
@@ -61,7 +61,7 @@ def test_a_squared_distance_is_a_sum_of_squared_steps(rng, d, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_close_pair_is_measured_by_difference(rng, dtype):
+def test_close_pair_is_computed_from_the_difference(rng, dtype):
     left = (rng.standard_normal((5, 6)) + 50).astype(dtype)
     right = np.concatenate([left[:2] + np.asarray(1e-3, dtype), rng.standard_normal((3, 6)).astype(dtype), left[4:]])
     exact = ((left[:, None].astype(float) - right[None].astype(float)) ** 2).sum(axis=2)
@@ -71,7 +71,7 @@ def test_a_close_pair_is_measured_by_difference(rng, dtype):
     np.testing.assert_allclose(tile, exact, rtol=tolerance(dtype))
 
 
-def test_a_tile_adds_its_roots_to_each_cluster_of_its_rows_and_columns(rng):
+def test_tile_adds_distances_to_clusters_of_rows_and_columns(rng):
     squared = rng.random((5, 7))
     rows, columns = np.array([0, 2, 5]), np.array([0, 1, 4, 7])
     by_row, by_column = np.ones((5, 3)), np.ones((2, 7))

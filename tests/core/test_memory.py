@@ -23,7 +23,7 @@ def cloud(tmp_path):
     return tmp_path / "cloud.npy"
 
 
-def test_without_a_limit_everything_is_as_usual():
+def test_no_limit_keeps_the_defaults():
     check_memory(10**6)
     assert batch_bytes(123) == tile_bytes(123) == 123
     assert limit_sample_size(10**9, 10**6) == 10**9
@@ -34,7 +34,7 @@ def test_without_a_limit_everything_is_as_usual():
     assert (default_rows(128), thread_count()) == before
 
 
-def test_more_memory_never_gives_less():
+def test_more_memory_never_reduces_sizes():
     budgets = []
     for size in range(300, 4000, 100):
         with memory_limit(size * MB), warnings.catch_warnings():
@@ -58,7 +58,7 @@ def test_the_minimum_in_the_error_message_suffices_and_less_does_not(dim, groups
         check_memory(dim, groups)
 
 
-def test_wide_vectors_have_fewer_threads_where_memory_is_short():
+def test_wide_vectors_use_fewer_threads_with_little_memory():
     set_max_threads(None)
     usual = thread_count()
     with memory_limit("1.6GB"):
@@ -116,7 +116,7 @@ def test_an_audit_has_the_same_sums_and_warns_of_its_smaller_sample(cloud):
         assert Settings().limit_sample(isoscope.open_store(cloud)) == Settings()
 
 
-def test_repairs_learn_from_a_smaller_sample(cloud):
+def test_repairs_are_fitted_to_a_smaller_sample(cloud):
     with memory_limit("215MB"):
         with pytest.warns(DataWarning, match="reduces the sample"):
             isoscope.ClusterCenter(3, random_state=0).fit(cloud)

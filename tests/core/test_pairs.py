@@ -50,7 +50,7 @@ def lattice(side: int) -> np.ndarray:
 
 
 @given(st.integers(0, 10**6), st.integers(2, 150), st.integers(1, 6), st.integers(32, 50))
-def test_neighbors_are_others_nearest_first_and_nobody_nearer_is_left_out(seed, n, d, rows):
+def test_neighbors_are_other_rows_sorted_and_complete(seed, n, d, rows):
     X = np.random.default_rng(seed).standard_normal((n, d))
     k = 1 + seed % (n - 1)
     found, indices = nearest_neighbors(X, k, max_memory=memory_for(rows))
@@ -61,7 +61,7 @@ def test_neighbors_are_others_nearest_first_and_nobody_nearer_is_left_out(seed, 
 
 
 @given(st.integers(0, 10**6), st.integers(2, 150), st.integers(1, 6), st.integers(32, 50))
-def test_a_tree_joins_all_points_and_blocks_change_none_of_its_lengths(seed, n, d, rows):
+def test_tree_connects_all_points_and_blocks_do_not_change_lengths(seed, n, d, rows):
     X = np.random.default_rng(seed).standard_normal((n, d))
     edges, _ = spanning_tree(X, max_memory=memory_for(rows))
     assert edges.shape == (n - 1, 2)
@@ -74,7 +74,7 @@ def test_a_tree_joins_all_points_and_blocks_change_none_of_its_lengths(seed, n, 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("n", [90, 91, 135, 700, 1300])  # whole blocks, a last block of one row, several of either size
-def test_blocks_change_nothing(rng, n, dtype):
+def test_blocks_do_not_matter(rng, n, dtype):
     X = rng.standard_normal((n, 5)).astype(dtype)
     codes = np.arange(n) % 4
     small = {"max_memory": memory_for(45)}
@@ -86,7 +86,7 @@ def test_blocks_change_nothing(rng, n, dtype):
     )
 
 
-def test_the_number_of_threads_changes_nothing(rng):
+def test_number_of_threads_does_not_matter(rng):
     X, codes = rng.standard_normal((1300, 6)), np.arange(1300) % 3
     with threadpool_limits(3):
         many = nearest_neighbors(X, 9)[1], tree_lengths(X), cluster_distances(X, codes, 3)
@@ -98,7 +98,7 @@ def test_the_number_of_threads_changes_nothing(rng):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_the_same_call_gives_the_same_bits(rng, dtype):
+def test_repeated_calls_are_bit_identical(rng, dtype):
     X, codes = rng.standard_normal((1300, 6)).astype(dtype), np.arange(1300) % 3
 
     def answers():
@@ -109,7 +109,7 @@ def test_the_same_call_gives_the_same_bits(rng, dtype):
             np.testing.assert_array_equal(first, again)
 
 
-def test_two_callers_at_once_get_the_same_answers(rng):
+def test_concurrent_callers_get_the_same_results(rng):
     X = rng.standard_normal((1300, 6)).astype(np.float32)
     labels = np.arange(1300) % 3
 
@@ -122,7 +122,7 @@ def test_two_callers_at_once_get_the_same_answers(rng):
             assert together == pytest.approx(alone, rel=tolerance("float32"))
 
 
-def test_float32_and_float64_measure_the_same(rng):
+def test_float32_and_float64_agree(rng):
     """Six clusters with a common direction and a spectrum that decays, in many blocks."""
     labels = rng.integers(0, 6, 1500)
     clusters = 1.2 * rng.standard_normal((6, 32))[labels]
@@ -146,7 +146,7 @@ def test_float32_and_float64_measure_the_same(rng):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("asked", [1, 31, 300])
-def test_sampled_rows_are_rows_of_the_full_answer(rng, asked, dtype):
+def test_sampled_rows_equal_rows_of_the_full_result(rng, asked, dtype):
     X = rng.standard_normal((700, 5)).astype(dtype)
     rows = np.sort(rng.choice(700, asked, replace=False))
     full, some = nearest_neighbors(X, 8), nearest_neighbors(X, 8, rows=rows, max_memory=memory_for(40))
@@ -158,7 +158,7 @@ def test_sampled_rows_are_rows_of_the_full_answer(rng, asked, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_neighbors_are_those_of_scikit_learn(cloud, dtype):
+def test_neighbors_match_scikit_learn(cloud, dtype):
     X = cloud.astype(dtype)
     # float32 cannot tell 1e4 + x from its neighbours' values: there the distances tie, and the order is free
     theirs, their_indices = NearestNeighbors(n_neighbors=6, algorithm="brute").fit(X.astype(float)).kneighbors()
@@ -170,7 +170,7 @@ def test_neighbors_are_those_of_scikit_learn(cloud, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_cluster_distances_are_sums_of_the_table(cloud, rng, dtype):
+def test_cluster_distances_equal_sums_of_the_distance_matrix(cloud, rng, dtype):
     X = cloud.astype(dtype)
     codes = np.concatenate([[0, 1, 2, 3], rng.integers(0, 4, len(X) - 4)])
     table = cdist(X.astype(float), X.astype(float))
@@ -180,7 +180,7 @@ def test_cluster_distances_are_sums_of_the_table(cloud, rng, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_distances_under_several_weights_are_the_sums_under_each(rng, dtype):
+def test_distances_with_several_weights_equal_separate_sums(rng, dtype):
     X, codes = rng.standard_normal((130, 7)).astype(dtype) + 3, rng.integers(0, 5, (2, 130))
     weights = np.concatenate([np.eye(5)[own] for own in codes], axis=1)
     found = weighted_distances(X, weights, max_memory=memory_for(32))
@@ -196,7 +196,7 @@ def test_distances_under_several_weights_are_the_sums_under_each(rng, dtype):
 @pytest.mark.parametrize("shape", HARD)
 @pytest.mark.parametrize("d", [2, 8, 768, 4096])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_neighbors_keep_their_digits(rng, shape, d, dtype):
+def test_neighbors_keep_full_precision(rng, shape, d, dtype):
     X = HARD[shape](120, d, rng).astype(dtype)
     np.testing.assert_allclose(nearest_neighbors(X, 3)[0], np.sort(distances(X), axis=1)[:, :3], rtol=tolerance(dtype))
 
@@ -206,7 +206,7 @@ def test_neighbors_keep_their_digits(rng, shape, d, dtype):
     ("dtype", "near"),
     [("float32", 1e-15), ("float64", 1e-150)],  # squares of smaller ones vanish: docs/tolerances.md
 )
-def test_points_very_near_the_origin_are_no_duplicates(rng, n, dtype, near):
+def test_points_near_the_origin_are_not_duplicates(rng, n, dtype, near):
     X = np.concatenate([near * rng.standard_normal((n // 2, 4)), rng.standard_normal((n // 2, 4))]).astype(dtype)
     np.testing.assert_allclose(nearest_neighbors(X, 3)[0], np.sort(distances(X), axis=1)[:, :3], rtol=tolerance(dtype))
     expected = np.sort(minimum_spanning_tree(csr_array(cdist(X.astype(float), X.astype(float)))).data)
@@ -217,7 +217,7 @@ def test_points_very_near_the_origin_are_no_duplicates(rng, n, dtype, near):
     ("dtype", "scale"),
     [("float32", 1e-40), ("float32", 1e-20), ("float32", 1e37), ("float64", 1e-300), ("float64", 1e300)],
 )
-def test_squares_neither_vanish_nor_overflow(rng, dtype, scale):
+def test_squares_neither_underflow_nor_overflow(rng, dtype, scale):
     X = (scale * rng.standard_normal((120, 4))).astype(dtype)
     codes = np.arange(120) % 2
     unit = X.astype(np.float64) / scale
@@ -229,11 +229,11 @@ def test_squares_neither_vanish_nor_overflow(rng, dtype, scale):
 
 
 @pytest.mark.parametrize(("dtype", "large"), [("float32", 1.2e19), ("float32", 1.6e38), ("float64", 8e307)])
-def test_a_length_that_fits_is_no_infinity(dtype, large):
+def test_representable_length_is_not_infinite(dtype, large):
     assert tree_lengths(np.array([[large, 0], [-large, 0]], dtype))[0] == pytest.approx(2 * large)
 
 
-def test_the_largest_number_is_measured():
+def test_largest_float_is_handled():
     assert tree_lengths(np.array([[1.7e308, 0], [0, 0]]))[0] == pytest.approx(1.7e308)
 
 
@@ -242,7 +242,7 @@ def test_the_largest_number_is_measured():
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 6])
 @pytest.mark.parametrize("rows", [32, 640])
-def test_of_equal_distances_the_smaller_index_comes_first(k, rows):
+def test_ties_are_broken_by_smaller_index(k, rows):
     for X in (lattice(7), np.concatenate([lattice(7), [[7, 7]]])):  # the second one's mean is 7/50
         _, indices = nearest_neighbors(X, k, max_memory=memory_for(rows))
         np.testing.assert_array_equal(indices, np.argsort(distances(X), axis=1, kind="stable")[:, :k])
@@ -251,7 +251,7 @@ def test_of_equal_distances_the_smaller_index_comes_first(k, rows):
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 6])
 @pytest.mark.parametrize("rows", [32, 640])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_of_many_points_too_equal_neighbors_come_in_the_order_of_their_index(k, rows, dtype):
+def test_ties_among_many_points_are_broken_by_index(k, rows, dtype):
     X = lattice(13).astype(dtype)
     found, indices = nearest_neighbors(X, k, max_memory=memory_for(rows))
     table = distances(X)
@@ -273,7 +273,7 @@ def test_of_many_points_too_equal_neighbors_come_in_the_order_of_their_index(k, 
     ],
     ids=["silhouette", "lid", "h0_barcode", "uniformity"],
 )
-def test_no_table_of_all_pairs_is_held(rng, measure):
+def test_full_distance_matrix_is_never_allocated(rng, measure):
     n = 6000
     X = rng.standard_normal((n, 16)).astype(np.float32)
     measure(X[:1100])  # compiled before the count begins
@@ -286,7 +286,7 @@ def test_no_table_of_all_pairs_is_held(rng, measure):
     assert peak < n * n * 4 / 6
 
 
-def test_a_block_fills_the_memory_it_is_given():
+def test_block_uses_the_available_memory():
     with threadpool_limits(2):
         assert tile_rows(8, 2 * 8 * 100**2) == 100
         assert tile_rows(4, MAX_MEMORY) == 640  # no larger than the cache likes
@@ -308,7 +308,7 @@ def sought(queries, X, k, size, *, own=None, usable=None, **options):
 
 
 @given(st.integers(0, 10**6), st.integers(3, 200), st.integers(1, 6), st.integers(1, 90))
-def test_chunks_of_any_size_give_the_neighbors_of_all_rows(seed, n, d, size):
+def test_chunk_size_does_not_change_neighbors(seed, n, d, size):
     rng = np.random.default_rng(seed)
     X, k = rng.standard_normal((n, d)), 1 + seed % (n - 1)
     asked = np.sort(rng.choice(n, min(n, 20), replace=False))
@@ -320,7 +320,7 @@ def test_chunks_of_any_size_give_the_neighbors_of_all_rows(seed, n, d, size):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("size", [13, 37, 5000])
-def test_queries_find_the_rows_that_scikit_learn_finds(rng, dtype, size):
+def test_queries_match_scikit_learn(rng, dtype, size):
     X, queries = (rng.standard_normal((n, 12)).astype(dtype) + 1 for n in (600, 70))
     theirs, their_indices = NearestNeighbors(n_neighbors=9, algorithm="brute").fit(X.astype(float)).kneighbors(queries)
     found, indices = sought(queries, X, 9, size, max_memory=memory_for(40))
@@ -331,13 +331,13 @@ def test_queries_find_the_rows_that_scikit_learn_finds(rng, dtype, size):
 @pytest.mark.parametrize("shape", HARD)
 @pytest.mark.parametrize("d", [2, 8, 768])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_neighbors_of_queries_keep_their_digits(rng, shape, d, dtype):
+def test_neighbors_of_queries_keep_full_precision(rng, shape, d, dtype):
     X = HARD[shape](120, d, rng).astype(dtype)
     found, _ = sought(X, X, 3, 50, own=np.arange(120))
     np.testing.assert_allclose(found, np.sort(distances(X), axis=1)[:, :3], rtol=tolerance(dtype))
 
 
-def test_a_row_that_is_not_usable_is_passed_over_though_it_is_the_nearest(rng):
+def test_unusable_row_is_skipped_even_if_nearest(rng):
     X = rng.standard_normal((100, 4))
     usable = np.arange(100) % 3 > 0
     queries = X[~usable] + 1e-3
@@ -347,7 +347,7 @@ def test_a_row_that_is_not_usable_is_passed_over_though_it_is_the_nearest(rng):
 
 
 @pytest.mark.parametrize("size", [7, 100])
-def test_a_query_is_no_neighbor_of_itself_but_its_copy_is(rng, size):
+def test_query_is_not_its_own_neighbor_but_its_copy_is(rng, size):
     X = np.repeat(rng.standard_normal((30, 5)), 2, axis=0)
     found, indices = sought(X, X, 2, size, own=np.arange(60))
     np.testing.assert_array_equal(indices[:, 0], np.arange(60) ^ 1)
@@ -360,7 +360,7 @@ def test_a_query_is_no_neighbor_of_itself_but_its_copy_is(rng, size):
 
 @pytest.mark.parametrize("k", [1, 3, 5])
 @pytest.mark.parametrize("size", [1, 10, 49])
-def test_of_equal_rows_the_smaller_number_comes_first_in_chunks_too(k, size):
+def test_ties_in_chunks_are_broken_by_smaller_row_number(k, size):
     X = np.repeat(lattice(5), 2, axis=0)
     queries = lattice(5)[[12, 0]]
     _, indices = sought(queries, X, k, size)
@@ -380,7 +380,7 @@ def cosine_counts(units, bins):
 
 @pytest.mark.parametrize("n", [2, 3, 639, 640, 641, 1400])
 @pytest.mark.parametrize("bins", [2, 100])
-def test_counts_of_cosines_are_those_of_numpy(rng, n, bins):
+def test_counts_of_cosines_match_numpy(rng, n, bins):
     X = rng.standard_normal((n, 5)) + 0.3
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     expected, _ = np.histogram((X @ X.T)[np.triu_indices(n, 1)], bins, range=(-1, 1))
@@ -391,7 +391,7 @@ def test_counts_of_cosines_are_those_of_numpy(rng, n, bins):
         assert found[1] == pytest.approx(expected[1], abs=2)
 
 
-def test_cosines_of_one_direction_and_of_opposite_ones_are_in_the_last_and_first_bin(rng):
+def test_parallel_and_opposite_cosines_are_in_the_last_and_first_bin(rng):
     ray = rng.standard_normal(7).astype(np.float32)
     units = np.outer(np.where(np.arange(90) < 30, 1, -1), ray / np.linalg.norm(ray)).astype(np.float32)
     found = cosine_counts(units, 50)

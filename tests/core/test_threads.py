@@ -11,12 +11,12 @@ from isoscope._core.threads import map_in_threads, single_threaded_blas, thread_
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
-def test_results_come_in_the_order_of_the_items(workers):
+def test_results_are_in_the_order_of_the_items(workers):
     with threadpool_limits(workers):
         assert list(map_in_threads(lambda i: i * i, range(50), 50)) == [i * i for i in range(50)]
 
 
-def test_few_results_wait_at_a_time():
+def test_few_results_are_queued_at_a_time():
     drawn = []
     with threadpool_limits(2):
         results = map_in_threads(drawn.append, iter(range(1000)), 1000)
@@ -26,7 +26,7 @@ def test_few_results_wait_at_a_time():
         assert thread_count() == 2
 
 
-def test_an_error_in_a_thread_arrives_and_blas_gets_its_threads_back():
+def test_error_in_a_thread_is_raised_and_blas_threads_are_restored():
     def work(i):
         if i == 7:
             raise ZeroDivisionError("seven")
@@ -37,7 +37,7 @@ def test_an_error_in_a_thread_arrives_and_blas_gets_its_threads_back():
         assert thread_count() == 3
 
 
-def test_blas_gets_its_threads_back_from_two_callers_at_once():
+def test_blas_threads_are_restored_with_two_concurrent_callers():
     with threadpool_limits(3):
         first, second = single_threaded_blas(), single_threaded_blas()
         first.__enter__()
@@ -47,7 +47,7 @@ def test_blas_gets_its_threads_back_from_two_callers_at_once():
         assert thread_count() == 3
 
 
-def test_the_last_of_two_threads_gives_blas_its_threads_back():
+def test_last_of_two_threads_restores_blas_threads():
     """threadpoolctl lets only the thread that set a limit change it; the last to leave need not be the first."""
     before = thread_count()
     inside, leave = threading.Event(), threading.Event()

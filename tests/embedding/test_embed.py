@@ -57,7 +57,7 @@ def table(store_or_folder):
 
 
 @pytest.mark.parametrize("which", ["encoder", "decoder"])
-def test_every_token_of_every_layer_is_the_models_own_state(which, request, tmp_path):
+def test_tokens_of_every_layer_equal_hidden_states_of_the_model(which, request, tmp_path):
     folder = request.getfixturevalue(which)
     embed(folder, TEXTS, tmp_path / "store", labels=LABELS)
     found = table(tmp_path / "store")
@@ -78,7 +78,7 @@ def test_every_token_of_every_layer_is_the_models_own_state(which, request, tmp_
     assert one.text.iloc[0] == f"«the»{TEXTS[0][3:43]}" + ("…" if len(TEXTS[0]) > 43 else "")
 
 
-def test_layers_follow_each_other_with_the_same_rows(encoder):
+def test_layers_are_consecutive_with_the_same_rows(encoder):
     found = embed(encoder, TEXTS[:5], layers=[0, -1])
     n = len(found) // 2
     assert found.columns == {"types": "token", "text": "text", "frequency": "frequency", "groups": "document"}
@@ -87,13 +87,13 @@ def test_layers_follow_each_other_with_the_same_rows(encoder):
     assert np.array_equal(alone.take(range(n)), found.take(range(n, 2 * n)))
 
 
-def test_batches_of_other_sizes_give_the_same_rows(encoder):
+def test_batch_size_does_not_change_rows(encoder):
     one, other = (embed(encoder, TEXTS, batch_tokens=tokens) for tokens in (1, 500))
     np.testing.assert_allclose(one.take(range(len(one))), other.take(range(len(other))), atol=2e-6)
 
 
 @pytest.mark.parametrize("special", ["keep", "drop"])
-def test_means_are_means_of_the_tokens_that_count(encoder, special):
+def test_mean_pooling_respects_special_tokens_option(encoder, special):
     found = embed(encoder, TEXTS[:8], layers=-1, pool="mean", special_tokens=special)
     for number in range(8):
         own = states_of(encoder, TEXTS[number])[-1]
@@ -102,7 +102,7 @@ def test_means_are_means_of_the_tokens_that_count(encoder, special):
     assert found.text.tolist() == TEXTS[:8]
 
 
-def test_the_first_and_the_last_token_stand_for_a_text(encoder, decoder):
+def test_first_and_last_token_pooling(encoder, decoder):
     first, last = (embed(encoder, TEXTS[:4], layers=-1, pool=pool) for pool in ("cls", "last"))
     word = embed(encoder, TEXTS[:4], layers=-1, pool="last", special_tokens="drop")
     end = embed(decoder, TEXTS[:4], layers=-1, pool="last")
@@ -130,7 +130,7 @@ def test_long_texts_are_read_in_windows_and_every_token_is_a_row(encoder):
 
 
 @pytest.mark.parametrize("which", ["encoder", "decoder"])
-def test_overlapping_windows_show_a_token_most_of_its_context(which, request):
+def test_overlapping_windows_use_the_most_context(which, request):
     folder = request.getfixturevalue(which)
     special = 1 if which == "encoder" else 0
     words = [toy.WORDS[i % len(toy.WORDS)] for i in range(12)]
@@ -142,14 +142,14 @@ def test_overlapping_windows_show_a_token_most_of_its_context(which, request):
     np.testing.assert_allclose(found.take(range(12)), expected, atol=2e-6)
 
 
-def test_the_mean_of_a_long_text_is_of_all_its_tokens(encoder):
+def test_mean_of_long_text_covers_all_its_tokens(encoder):
     text = " ".join(toy.WORDS * 3)
     tokens = embed(encoder, [text], layers=-1, window=20)
     mean = embed(encoder, [text], layers=-1, window=20, pool="mean", special_tokens="drop")
     np.testing.assert_allclose(mean.take([0])[0], tokens.take(range(len(tokens))).mean(axis=0), atol=2e-6)
 
 
-def test_what_is_not_read_is_warned_of(encoder):
+def test_skipped_text_warns(encoder):
     text = " ".join(toy.WORDS * 3)
     with pytest.warns(DataWarning, match="1 text is longer than a window of 20 tokens: 90 tokens"):
         embed(encoder, [text], window=20, pool="cls")
@@ -157,7 +157,7 @@ def test_what_is_not_read_is_warned_of(encoder):
         embed(encoder, ["good film zzz qqq"])
 
 
-def test_empty_texts_have_no_row_and_keep_their_number(encoder, tmp_path):
+def test_empty_texts_have_no_row_but_keep_their_number(encoder, tmp_path):
     notes = []
     embed(encoder, ["", "good", "  \t", "bad"], tmp_path / "store", layers=-1, say=notes.append)
     assert table(tmp_path / "store").document.tolist() == [1, 3]
@@ -167,7 +167,7 @@ def test_empty_texts_have_no_row_and_keep_their_number(encoder, tmp_path):
 # what models can be
 
 
-def test_a_loaded_model_is_left_as_it_was(encoder):
+def test_loaded_model_is_unchanged(encoder):
     model, tokenizer = AutoModel.from_pretrained(encoder), AutoTokenizer.from_pretrained(encoder)
     model.train()
     found = embed(model, TEXTS[:3], tokenizer=tokenizer)
@@ -178,7 +178,7 @@ def test_a_loaded_model_is_left_as_it_was(encoder):
         embed(model, TEXTS)
 
 
-def test_an_encoder_decoder_gives_the_states_of_its_encoder(tmp_path):
+def test_encoder_decoder_gives_encoder_states(tmp_path):
     from transformers import T5Config, T5Model
 
     words = toy.tokenizer(classifying=True)
@@ -193,7 +193,7 @@ def test_an_encoder_decoder_gives_the_states_of_its_encoder(tmp_path):
     np.testing.assert_allclose(found.take(range(len(own))), own, atol=2e-6)
 
 
-def test_sentence_transformers_embed_as_they_do_themselves(encoder, tmp_path):
+def test_sentence_transformers_match_their_own_encode(encoder, tmp_path):
     pytest.importorskip("sentence_transformers")
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
@@ -214,7 +214,7 @@ def test_sentence_transformers_embed_as_they_do_themselves(encoder, tmp_path):
 # settings
 
 
-def test_float16_is_float32_rounded_and_never_infinity(encoder, tmp_path):
+def test_float16_is_rounded_float32_and_never_infinite(encoder, tmp_path):
     wide, narrow = (embed(encoder, TEXTS[:4], dtype=dtype) for dtype in ("float32", "float16"))
     assert narrow.dtype == np.float16
     np.testing.assert_array_equal(narrow.take(range(20)), wide.take(range(20)).astype(np.float16))
@@ -256,14 +256,14 @@ def test_a_sample_has_max_tokens_and_depends_on_the_seed(encoder):
         ({"labels": ["a"]}, "labels has 1 entries"),
     ],
 )
-def test_bad_settings_are_refused_in_one_line_and_leave_nothing(encoder, tmp_path, options, words):
+def test_invalid_settings_raise_one_line_error_and_write_nothing(encoder, tmp_path, options, words):
     with pytest.raises(InputError, match=words) as error:
         embed(encoder, TEXTS, tmp_path / "store", **options)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "store").exists()
 
 
-def test_a_folder_without_a_tokenizer_or_a_model_is_refused(encoder, tmp_path):
+def test_folder_without_tokenizer_or_model_raises(encoder, tmp_path):
     import shutil
 
     shutil.copytree(encoder, tmp_path / "mute")
@@ -278,7 +278,7 @@ def test_a_folder_without_a_tokenizer_or_a_model_is_refused(encoder, tmp_path):
         embed(tmp_path / "none", TEXTS)
 
 
-def test_code_that_comes_with_a_model_is_not_run_unless_asked(encoder, tmp_path):
+def test_remote_code_is_run_only_on_request(encoder, tmp_path):
     import shutil
 
     folder = tmp_path / "own"
@@ -335,7 +335,7 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(encoder, tmp_path, small_b
     ]
 
 
-def test_a_finished_run_is_not_run_again(encoder, tmp_path, monkeypatch):
+def test_finished_run_is_not_repeated(encoder, tmp_path, monkeypatch):
     embed(encoder, TEXTS, tmp_path / "store")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "store").glob("layer-*")}
     notes = []
@@ -345,7 +345,7 @@ def test_a_finished_run_is_not_run_again(encoder, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("harm", ["cut", "flip", "remove"])
-def test_a_damaged_part_is_computed_again(encoder, tmp_path, small_blocks, harm):
+def test_damaged_part_is_recomputed(encoder, tmp_path, small_blocks, harm):
     embed(encoder, TEXTS, tmp_path / "store")
     whole = contents(tmp_path / "store")
     victim = sorted((tmp_path / "store").glob("layer-01-*"))[2]
@@ -376,7 +376,7 @@ def test_a_damaged_part_is_computed_again(encoder, tmp_path, small_blocks, harm)
         ({"labels": LABELS}, "the texts or their tokens differ"),
     ],
 )
-def test_a_run_with_other_settings_is_refused_with_the_difference(encoder, tmp_path, options, words):
+def test_changed_settings_raise_with_the_difference(encoder, tmp_path, options, words):
     embed(encoder, TEXTS, tmp_path / "store")
     kept = contents(tmp_path / "store")
     with pytest.raises(InputError, match=words):
@@ -386,13 +386,13 @@ def test_a_run_with_other_settings_is_refused_with_the_difference(encoder, tmp_p
     embed(encoder, TEXTS, tmp_path / "store", restart=True, **options)
 
 
-def test_another_model_is_refused(encoder, decoder, tmp_path):
+def test_another_model_raises(encoder, decoder, tmp_path):
     embed(encoder, TEXTS, tmp_path / "store")
     with pytest.raises(InputError, match="the weights differ"):
         embed(decoder, TEXTS, tmp_path / "store")
 
 
-def test_folders_with_other_files_are_refused(encoder, tmp_path):
+def test_folders_with_other_files_raise(encoder, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     with pytest.raises(InputError, match=r"contains other files, such as thesis\.txt"):
@@ -439,7 +439,7 @@ embedding.embed(sys.argv[1], sys.argv[2], sys.argv[3])
 """
 
 
-def test_a_killed_run_loses_and_repeats_no_row(encoder, tmp_path, small_blocks):
+def test_killed_run_loses_and_repeats_no_row(encoder, tmp_path, small_blocks):
     lines = tmp_path / "lines.txt"
     lines.write_text("".join(f"{text}\n" for text in TEXTS))
     command = [sys.executable, "-c", SCRIPT, str(encoder), str(lines)]
@@ -455,7 +455,7 @@ def test_a_killed_run_loses_and_repeats_no_row(encoder, tmp_path, small_blocks):
     assert rows[rows.layer == 2].token.tolist() == " ".join(TEXTS).split()
 
 
-def test_a_second_process_is_refused(encoder, tmp_path):
+def test_second_process_raises(encoder, tmp_path):
     from isoscope.embedding.shards import ShardWriter
 
     busy = pytest.raises(InputError, match="is being written by another process")
@@ -488,7 +488,7 @@ RECORDED = {
 }
 
 
-def test_a_folder_of_an_earlier_version_is_resumed_or_refused(tmp_path):
+def test_folder_of_earlier_version_resumes_or_raises(tmp_path):
     words, folder, notes = tmp_path / "tiny.vec", tmp_path / "store", []
     words.write_text("river 1 0.5\nbank -1 0.25\nmoney 0 2\n")
     texts = ["river bank", "money bank"]

@@ -105,7 +105,7 @@ def family(name: str):
     "name",
     ["roberta", "albert", "electra", "bart", "longformer", "xlnet", "fnet", "convbert"],
 )
-def test_rows_are_those_of_the_model_alone(name, tmp_path):
+def test_rows_equal_states_of_the_model_alone(name, tmp_path):
     model, words = family(name), toy.tokenizer(classifying=True)
     texts = toy.opinions(30, 3)[0]
     isoscope.embed(model, texts, tmp_path / "s", tokenizer=words, special_tokens="keep", batch_tokens=150)
@@ -119,7 +119,7 @@ def test_rows_are_those_of_the_model_alone(name, tmp_path):
             np.testing.assert_allclose(rows, own[layer], atol=2e-4, rtol=2e-3)
 
 
-def test_special_tokens_stand_where_the_tokenizer_puts_them(tmp_path):
+def test_special_tokens_are_where_the_tokenizer_puts_them(tmp_path):
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
     made = Tokenizer(models.BPE({"[CLS]": 0, "[SEP]": 1, "x": 2, "y": 3}, []))  # which drops what it lacks, such as "a"
@@ -137,7 +137,7 @@ def test_special_tokens_stand_where_the_tokenizer_puts_them(tmp_path):
     assert table(tmp_path / "s")["token_id"].to_pylist() == [0, 2, 3, 1]
 
 
-def test_a_padding_token_outside_of_the_vocabulary_is_no_hindrance():
+def test_padding_token_outside_the_vocabulary_is_supported():
     words = toy.tokenizer(classifying=False)
     config = transformers.LlamaConfig(
         vocab_size=len(words), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
@@ -147,7 +147,7 @@ def test_a_padding_token_outside_of_the_vocabulary_is_no_hindrance():
     assert len(found) == 2 * 4
 
 
-def test_a_checkpoint_with_missing_layers_is_refused(bert, tmp_path):
+def test_checkpoint_with_missing_layers_raises(bert, tmp_path):
     folder = tmp_path / "m"
     shutil.copytree(bert, folder)
     config = json.loads((folder / "config.json").read_text())
@@ -156,7 +156,7 @@ def test_a_checkpoint_with_missing_layers_is_refused(bert, tmp_path):
         isoscope.embed(str(folder), ["a b"])
 
 
-def test_code_of_a_model_is_not_run(bert, tmp_path):
+def test_remote_code_is_not_run(bert, tmp_path):
     for pool in ("mean", "sentence-transformers"):
         folder, mark = tmp_path / pool, tmp_path / f"{pool}.ran"
         shutil.copytree(bert, folder)
@@ -174,7 +174,7 @@ def test_code_of_a_model_is_not_run(bert, tmp_path):
 # a loaded model is as it was
 
 
-def test_a_loaded_model_keeps_its_hooks_mode_and_gradients(bert):
+def test_loaded_model_keeps_hooks_mode_and_gradients(bert):
     model = transformers.BertModel.from_pretrained(bert)
     model.train()
     hooks = lambda: sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())  # noqa: E731
@@ -185,12 +185,12 @@ def test_a_loaded_model_keeps_its_hooks_mode_and_gradients(bert):
     assert hooks() == before
 
 
-def test_layer_names_are_refused(bert):
+def test_layer_names_raise(bert):
     with pytest.raises(InputError, match="layer"):
         isoscope.embed(str(bert), ["a b"], layers=["embeddings"])
 
 
-def test_other_objects_as_models_are_refused():
+def test_non_models_raise():
     for pool in ("tokens", "sentence-transformers"):
         with pytest.raises(InputError, match="model"):
             isoscope.embed(5, ["a b"], pool=pool, tokenizer=toy.tokenizer(classifying=True))
@@ -201,7 +201,7 @@ def test_other_objects_as_models_are_refused():
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_windows_hold_each_token_once(data):
+def test_windows_contain_each_token_once(data):
     room_, n = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 60))
     windows = Windows(room_, data.draw(st.integers(1, room_)), causal=data.draw(st.booleans()))
     cuts = windows.split(n, room_)
@@ -210,7 +210,7 @@ def test_windows_hold_each_token_once(data):
     assert all(0 <= start <= first < last <= stop <= n and stop - start <= room_ for start, stop, first, last in cuts)
 
 
-def test_the_mean_of_a_long_text_is_that_of_its_tokens(bert, tmp_path):
+def test_mean_of_long_text_equals_mean_of_its_tokens(bert, tmp_path):
     text = " ".join(toy.WORDS * 5)
     for stride in (None, 3):
         kw = {"window": 12, "stride": stride, "special_tokens": "drop", "layers": [2]}
@@ -224,7 +224,7 @@ def test_the_mean_of_a_long_text_is_that_of_its_tokens(bert, tmp_path):
 
 
 @pytest.mark.parametrize("seed", [2, 3, 4])
-def test_a_choice_has_so_many_rows_each_with_its_own_text(vectors, tmp_path, seed):
+def test_sample_has_requested_rows_with_their_own_text(vectors, tmp_path, seed):
     texts = ["a b c d e f g h i j", "k l", "m n o", "p"]
     for most in range(1, 16):
         folder = tmp_path / str(most)
@@ -237,7 +237,7 @@ def test_a_choice_has_so_many_rows_each_with_its_own_text(vectors, tmp_path, see
             assert texts[document].split()[position] == token
 
 
-def test_a_choice_is_cut_where_blocks_are_small(vectors, tmp_path, monkeypatch):
+def test_sample_has_exact_size_with_small_blocks(vectors, tmp_path, monkeypatch):
     blocks_of(monkeypatch, 1)
     texts = ["a b c d e f g h i j", "k l", "m n o", "p"]
     for seed in range(6):
@@ -248,47 +248,47 @@ def test_a_choice_is_cut_where_blocks_are_small(vectors, tmp_path, monkeypatch):
 # texts and labels
 
 
-def test_more_texts_than_labels_are_refused(vectors):
+def test_more_texts_than_labels_raise(vectors):
     with pytest.raises(InputError, match="labels has 2"):
         isoscope.embed(vectors, ["a", "b", "c"], labels=[0, 1])
 
 
-def test_missing_labels_are_no_label(vectors, tmp_path):
+def test_missing_labels_are_null(vectors, tmp_path):
     isoscope.embed(vectors, ["a", "b", "c"], tmp_path / "s", labels=["x", float("nan"), None])
     assert table(tmp_path / "s")["label"].to_pylist() == ["x", None, None]
 
 
-def test_truth_values_are_labels_of_one_kind(vectors, tmp_path):
+def test_booleans_are_labels_of_one_type(vectors, tmp_path):
     for number, labels in enumerate(([True, False], np.array([True, False]), [np.True_, np.False_])):
         isoscope.embed(vectors, ["a", "b"], tmp_path / str(number), labels=labels)
         assert table(tmp_path / str(number))["label"].to_pylist() == [1, 0]
 
 
-def test_unsupported_label_types_are_refused(vectors):
+def test_unsupported_label_types_raise(vectors):
     for labels in ([2**70, 1], 5, "label"):
         with pytest.raises(InputError):
             isoscope.embed(vectors, ["a", "b"], labels=labels)
 
 
-def test_what_is_no_list_of_texts_is_refused(vectors):
+def test_invalid_text_lists_raise(vectors):
     pandas = pytest.importorskip("pandas")
     for texts in ({"text": ["a b"]}, pandas.DataFrame({"a": ["b c"]}), np.array([["a", "b"]]), [pandas.NA, ["a"]]):
         with pytest.raises(InputError):
             isoscope.embed(vectors, texts)
 
 
-def test_a_text_instead_of_a_path_is_refused(vectors):
+def test_text_instead_of_path_raises(vectors):
     with pytest.raises(InputError):
         isoscope.embed(vectors, "a b c " * 100)
 
 
-def test_columns_of_a_list_are_refused(vectors):
+def test_column_option_for_a_list_raises(vectors):
     for more in ({"text": "body"}, {"split": "paragraph"}):
         with pytest.raises(InputError):
             isoscope.embed(vectors, ["a", "b"], **more)
 
 
-def test_half_a_character_is_read(bert, tmp_path):
+def test_lone_surrogate_is_read(bert, tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_text('{"text": "a \\ud83d b"}\n')
     with pytest.warns(isoscope.DataWarning, match="vocabulary"):
@@ -296,7 +296,7 @@ def test_half_a_character_is_read(bert, tmp_path):
     assert table(tmp_path / "s")["token"].to_pylist()[::2] == ["a", "b"]
 
 
-def test_a_long_cell_of_a_table_is_read(vectors, tmp_path):
+def test_long_table_cell_is_read(vectors, tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("text\n" + "a b " * 50_000 + "\n")
     assert len(isoscope.embed(vectors, path)) == 100_000
@@ -309,7 +309,7 @@ def test_labels_may_be_missing_in_the_first_record(vectors, tmp_path):
     assert table(tmp_path / "s")["label"].to_pylist() == [None, 1]
 
 
-def test_a_part_of_a_loaded_dataset(vectors):
+def test_split_of_a_loaded_dataset_can_be_chosen(vectors):
     datasets = pytest.importorskip("datasets")
     both = datasets.DatasetDict(
         {"train": datasets.Dataset.from_dict({"text": ["a b"]}), "test": datasets.Dataset.from_dict({"text": ["c"]})}
@@ -323,7 +323,7 @@ def test_a_part_of_a_loaded_dataset(vectors):
 
 @pytest.mark.parametrize("ending", ["\n", "\r\n"])
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
-def test_ends_of_lines_and_marks_are_no_text(bert, tmp_path, ending, mark):
+def test_line_endings_and_byte_order_marks_are_not_text(bert, tmp_path, ending, mark):
     path = tmp_path / "t.txt"
     path.write_bytes((mark + ending.join(["a b", "", "c"])).encode())
     isoscope.embed(str(bert), path, tmp_path / "s", layers=[0])
@@ -333,7 +333,7 @@ def test_ends_of_lines_and_marks_are_no_text(bert, tmp_path, ending, mark):
     assert found["text"].to_pylist() == ["«a» b", "a «b»", "«c»"]
 
 
-def test_words_of_another_system_are_words(tmp_path):
+def test_word_list_with_windows_line_endings_is_read(tmp_path):
     np.save(tmp_path / "vectors.npy", np.eye(2, dtype=np.float16))
     (tmp_path / "words.txt").write_bytes(b"river\r\nbank\r\n")
     assert len(isoscope.embed(tmp_path, ["river bank"])) == 2
@@ -342,7 +342,7 @@ def test_words_of_another_system_are_words(tmp_path):
 # going on
 
 
-def test_another_tokenizer_is_another_run(bert, tmp_path, monkeypatch):
+def test_another_tokenizer_is_a_changed_setting(bert, tmp_path, monkeypatch):
     blocks_of(monkeypatch, 8)
     model = transformers.BertModel.from_pretrained(bert)
     words = toy.tokenizer(classifying=True)
@@ -365,13 +365,13 @@ def _upside_down():
     return Tokenizer.from_str(json.dumps(made))
 
 
-def test_what_changes_no_row_is_no_other_setting(vectors, tmp_path):
+def test_settings_that_change_no_row_do_not_prevent_resuming(vectors, tmp_path):
     isoscope.embed(vectors, ["a b"], tmp_path / "s")
     isoscope.embed(vectors, ["a b"], tmp_path / "s", seed=3)
     isoscope.embed(vectors, ["a b"], tmp_path / "s", stride=512)
 
 
-def test_word_vectors_changed_far_down_are_others(tmp_path):
+def test_late_change_in_word_vectors_is_detected(tmp_path):
     path = tmp_path / "v.vec"
     lines = [f"w{i} {i} 1\n" for i in range(1500)]
     path.write_text("".join(lines))
@@ -381,14 +381,14 @@ def test_word_vectors_changed_far_down_are_others(tmp_path):
         isoscope.embed(path, ["w1 w1400"], tmp_path / "s")
 
 
-def test_an_interrupted_first_note_does_not_lock_the_folder(vectors, tmp_path):
+def test_interrupted_first_manifest_does_not_block_the_folder(vectors, tmp_path):
     (tmp_path / "s").mkdir()
     (tmp_path / "s" / "._embedding.json.0123456789abcdef.part").write_text("{")
     isoscope.embed(vectors, ["a b"], tmp_path / "s")
     assert sorted(path.name for path in (tmp_path / "s").iterdir()) == ["_embedding.json", "layer-00-00000.arrow"]
 
 
-def test_half_a_file_of_an_earlier_run_is_cleared_away(vectors, tmp_path):
+def test_partial_file_of_earlier_run_is_removed(vectors, tmp_path):
     isoscope.embed(vectors, ["a b"], tmp_path / "s")
     (tmp_path / "s" / ".layer-00-00001.arrow.0123456789abcdef.part").write_bytes(b"half")
     isoscope.embed(vectors, ["a b"], tmp_path / "s", restart=True)
@@ -402,14 +402,14 @@ def big_states(bert):
     return model
 
 
-def test_the_advice_of_an_error_works(bert, tmp_path):
+def test_following_the_error_advice_works(bert, tmp_path):
     given = {"tokenizer": toy.tokenizer(classifying=True)}
     with pytest.raises(InputError, match="float32"):
         isoscope.embed(big_states(bert), ["a b"], tmp_path / "s", dtype="float16", **given)
     isoscope.embed(big_states(bert), ["a b"], tmp_path / "s", dtype="float32", **given)
 
 
-def test_bad_numbers_are_not_blamed_on_the_precision(bert):
+def test_nonfinite_states_are_not_blamed_on_the_precision(bert):
     model = transformers.BertModel.from_pretrained(bert)
     with torch.no_grad():
         model.encoder.layer[0].output.LayerNorm.weight.fill_(float("nan"))
@@ -417,7 +417,7 @@ def test_bad_numbers_are_not_blamed_on_the_precision(bert):
         isoscope.embed(model, ["a b"], dtype="float16", tokenizer=toy.tokenizer(classifying=True))
 
 
-def test_an_error_says_where_to_resume(vectors, tmp_path, monkeypatch):
+def test_error_says_where_the_run_can_resume(vectors, tmp_path, monkeypatch):
     blocks_of(monkeypatch, 1)
     from isoscope.embedding.shards import ShardWriter
 
@@ -434,7 +434,7 @@ def test_an_error_says_where_to_resume(vectors, tmp_path, monkeypatch):
     assert "part 4 of" in caught.value.__notes__[0]
 
 
-def test_short_texts_do_not_fill_the_memory(bert, monkeypatch):
+def test_short_texts_are_read_in_bounded_memory(bert, monkeypatch):
     monkeypatch.setattr(room, "_BLOCK_BYTES", 2**16)
     blocks_of(monkeypatch, 4096)
     sizes = []
@@ -466,7 +466,7 @@ isoscope.embed(sys.argv[2], Path(sys.argv[3]), sys.argv[4])
 """
 
 
-def test_killed_at_any_moment_the_same_call_ends_with_the_same_store(vectors, tmp_path):
+def test_run_killed_at_any_point_resumes_to_same_store(vectors, tmp_path):
     texts = tmp_path / "t.txt"
     texts.write_text("\n".join(toy.opinions(12)[0]))
     command = [sys.executable, "-c", KILLED]
@@ -479,7 +479,7 @@ def test_killed_at_any_moment_the_same_call_ends_with_the_same_store(vectors, tm
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole
 
 
-def test_damaged_parts_are_computed_again(vectors, tmp_path, monkeypatch):
+def test_damaged_parts_are_recomputed(vectors, tmp_path, monkeypatch):
     blocks_of(monkeypatch, 16)
     texts = toy.opinions(12)[0]
     isoscope.embed(vectors, texts, tmp_path / "s")
@@ -502,13 +502,13 @@ def test_damaged_parts_are_computed_again(vectors, tmp_path, monkeypatch):
         assert third.read_bytes() == whole[third.name], place
 
 
-def test_a_broken_link_is_refused(vectors, tmp_path):
+def test_broken_symlink_raises(vectors, tmp_path):
     (tmp_path / "s").symlink_to(tmp_path / "nowhere")
     with pytest.raises(InputError):
         isoscope.embed(vectors, ["a b"], tmp_path / "s")
 
 
-def test_a_damaged_manifest_is_refused(vectors, tmp_path):
+def test_damaged_manifest_raises(vectors, tmp_path):
     isoscope.embed(vectors, ["a b"], tmp_path / "s")
     note = tmp_path / "s" / "_embedding.json"
     held = json.loads(note.read_text())
@@ -534,7 +534,7 @@ def sentences(bert, tmp_path_factory):
     return folder
 
 
-def test_sentences_are_as_the_model_encodes_them(sentences, tmp_path):
+def test_sentences_match_the_models_encode(sentences, tmp_path):
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(str(sentences), device="cpu")
@@ -547,7 +547,7 @@ def test_sentences_are_as_the_model_encodes_them(sentences, tmp_path):
     np.testing.assert_allclose(rows_of(found), model.encode([texts[i] for i in kept]), atol=1e-5)
 
 
-def test_a_loaded_sentence_model_keeps_its_mode(sentences):
+def test_loaded_sentence_model_keeps_its_mode(sentences):
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(str(sentences), device="cpu")
@@ -556,7 +556,7 @@ def test_a_loaded_sentence_model_keeps_its_mode(sentences):
     assert model.training
 
 
-def test_a_sentence_model_gives_tokens_too(sentences):
+def test_sentence_model_also_gives_tokens(sentences):
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(str(sentences), device="cpu")
@@ -565,7 +565,7 @@ def test_a_sentence_model_gives_tokens_too(sentences):
     np.testing.assert_array_equal(named.take([0, 1]), loaded.take([0, 1]))
 
 
-def test_an_encoder_whose_tokenizer_knows_no_english_is_not_causal(bert):
+def test_encoder_with_non_english_tokenizer_is_not_causal(bert):
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     from isoscope.embedding.transformer import TransformerEmbedder

@@ -19,30 +19,30 @@ def words(store):
     return store.types.tolist()
 
 
-def test_each_word_has_its_vector_whatever_its_context(glove):
+def test_each_word_has_the_same_vector_in_any_context(glove):
     found = embed(glove, ["the river bank, the Bank", "well-known river"])
     assert words(found) == ["the", "river", "bank", ",", "the", "Bank", "well-known", "river"]
     expected = [VECTORS[word] for word in words(found)]
     np.testing.assert_array_equal(found.take(range(8)), np.array(expected, np.float32))
 
 
-def test_words_are_sought_as_they_stand_then_in_small_letters_then_in_pieces(glove):
+def test_words_are_looked_up_as_is_then_lowercased_then_split(glove):
     notes = []
     found = embed(glove, ["The RIVER (bank) zzz"], say=notes.append)
     assert words(found) == ["the", "river", "bank"]
     assert "3 tokens (50%) are not in the vocabulary of" in notes[-1]
 
 
-def test_a_mean_is_a_baseline_for_sentences(glove):
+def test_mean_pooling_gives_sentence_vectors(glove):
     np.testing.assert_allclose(embed(glove, ["the river", "bank"], pool="mean").take([0, 1]), [[0.5, 0.5], [2, 2]])
 
 
-def test_texts_without_a_known_word_are_refused_if_they_are_all(glove):
+def test_texts_without_any_known_word_raise(glove):
     with pytest.raises(InputError, match=r"all 2 texts .* are empty"):
         embed(glove, ["zzz", "qqq"])
 
 
-def test_other_files_of_vectors_serve_as_well(glove, tmp_path):
+def test_other_vector_formats_are_supported(glove, tmp_path):
     with gzip.open(tmp_path / "glove.txt.gz", "wb") as file:
         file.write(glove.read_bytes())
     (tmp_path / "folder").mkdir()
@@ -57,12 +57,12 @@ def test_other_files_of_vectors_serve_as_well(glove, tmp_path):
     ("options", "said"),
     [({"pool": "cls"}, "use pool tokens or mean"), ({"layers": [3]}, "word vectors, which have no layers")],
 )
-def test_unsupported_options_of_word_vectors_are_refused(glove, options, said):
+def test_unsupported_options_of_word_vectors_raise(glove, options, said):
     with pytest.raises(InputError, match=said):
         embed(glove, ["the"], **options)
 
 
-def test_vectors_without_words_are_refused(tmp_path):
+def test_vectors_without_words_raise(tmp_path):
     np.save(tmp_path / "bare.npy", np.eye(3))
     with pytest.raises(InputError, match="contains vectors without words"):
         embed(tmp_path / "bare.npy", ["the"])

@@ -41,7 +41,7 @@ def test_each_format_gives_the_same_texts_and_labels_twice(written, name):
         assert [tuple(each) for each in found.read()] == ROWS
 
 
-def test_datasets_give_the_same_with_the_names_of_classes(tmp_path):
+def test_datasets_give_same_texts_with_class_names(tmp_path):
     datasets = pytest.importorskip("datasets")
     features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["x", "y"])})
     made = datasets.Dataset.from_dict(
@@ -62,14 +62,14 @@ def test_lines_paragraphs_or_the_entire_file(tmp_path):
     assert texts(path, split="file") == ["one\ntwo\n\n\nthree \nfour"]
 
 
-def test_strings_of_any_iterable_and_labels_of_any_sequence():
+def test_any_iterable_of_strings_and_sequence_of_labels():
     assert texts(word for word in ("a", "b")) == ["a", "b"]
     assert texts(np.array(["a", "b"])) == ["a", "b"]
     assert labels(["a", "b"], labels=np.array([3, 4])) == [3, 4]
     assert texts(["a", None, float("nan")]) == ["a", "", ""]
 
 
-def test_columns_are_found_by_usual_names_or_named(written):
+def test_columns_are_found_by_usual_or_given_names(written):
     path = written / "odd.csv"
     path.write_text("prompt,answer\nwhy,because\n")
     with pytest.raises(InputError, match="none has a common name for texts: choose one"):
@@ -80,7 +80,7 @@ def test_columns_are_found_by_usual_names_or_named(written):
         open_texts(path, text="nothing")
 
 
-def test_labels_of_a_csv_are_integers_if_written_as_such(tmp_path):
+def test_csv_labels_are_integers_if_written_as_integers(tmp_path):
     (tmp_path / "a.csv").write_text("text,label\na,1\nb,-2\nc,007\nd,\n")
     assert labels(tmp_path / "a.csv") == [1, -2, "007", None]
 

@@ -35,7 +35,7 @@ def everything(spool, most_tokens=10**6, whole=False):
 
 
 @given(n=st.integers(1, 200), room=st.integers(1, 40), data=st.data(), causal=st.booleans())
-def test_every_token_is_a_row_of_one_window_that_shows_it(n, room, data, causal):
+def test_every_token_is_a_row_from_one_window(n, room, data, causal):
     step = data.draw(st.integers(1, room))
     cuts = Windows(room, step, causal=causal).split(n, room)
     rows = [place for _, _, first, last in cuts for place in range(first, last)]
@@ -43,12 +43,12 @@ def test_every_token_is_a_row_of_one_window_that_shows_it(n, room, data, causal)
     assert all(start <= first <= last <= stop and stop - start <= room for start, stop, first, last in cuts)
 
 
-def test_where_windows_overlap_a_token_is_taken_where_most_of_its_context_is():
+def test_overlapping_token_is_taken_from_window_with_most_context():
     assert Windows(6, 2).split(8, 4) == [(0, 4, 0, 3), (2, 6, 3, 5), (4, 8, 5, 8)]
     assert Windows(6, 2, causal=True).split(8, 4) == [(0, 4, 0, 4), (2, 6, 4, 6), (4, 8, 6, 8)]
 
 
-def test_one_window_may_be_enough():
+def test_only_first_or_last_window():
     assert Windows(6, 4, only="first").split(9, 4) == [(0, 4, 0, 4)]
     assert Windows(6, 4, only="last").split(9, 4) == [(5, 9, 5, 9)]
 
@@ -56,7 +56,7 @@ def test_one_window_may_be_enough():
 # what is kept
 
 
-def test_texts_tokens_and_labels_come_back(tmp_path):
+def test_texts_tokens_and_labels_are_returned(tmp_path):
     spool = filled(tmp_path, ["abcdefghi", "", "xyz"], labels=["long", None, "short"])
     (block,) = everything(spool)
     assert block.documents.tolist() == [0, 0, 0, 2]
@@ -70,13 +70,13 @@ def test_texts_tokens_and_labels_come_back(tmp_path):
     assert [spool.label(i) for i in range(3)] == ["long", None, "short"]
 
 
-def test_special_tokens_are_rows_if_they_are_kept(tmp_path):
+def test_special_tokens_are_rows_on_request(tmp_path):
     (block,) = everything(filled(tmp_path, ["abcde"], Windows(6, 4, special=True)))
     assert block.tokens["kept"].all()
     assert block.tokens["positions"].tolist() == [-1, 0, 1, 2, 3, -1, -1, 4, -1]
 
 
-def test_everything_is_counted(tmp_path):
+def test_tokens_and_texts_are_counted(tmp_path):
     spool = filled(tmp_path, ["ab?", "  ", "", "abcdefgh"], Windows(6, 4, only="first"))
     counts = spool.counts
     assert (counts.texts, counts.empty, counts.tokens, counts.unknown) == (4, 2, 11, 1)
@@ -88,11 +88,11 @@ def test_everything_is_counted(tmp_path):
 @pytest.mark.parametrize(
     ("labels", "kind"), [([1, 2], "int"), ([1, 2.5], "float"), ([1, "b"], "str"), ([True, 0], "int")]
 )
-def test_labels_become_one_kind(tmp_path, labels, kind):
+def test_labels_are_converted_to_one_type(tmp_path, labels, kind):
     assert filled(tmp_path, ["a", "b"], labels=labels).label_kind == kind
 
 
-def test_the_checksum_tells_texts_and_labels_apart(tmp_path):
+def test_checksum_depends_on_texts_and_labels(tmp_path):
     digests = set()
     for i, (texts, labels) in enumerate([(["ab", "c"], [0, 1]), (["a", "bc"], [0, 1]), (["ab", "c"], [1, 1])]):
         (tmp_path / str(i)).mkdir()
@@ -105,7 +105,7 @@ def test_lone_surrogates_are_accepted(tmp_path):
 
 
 @pytest.mark.parametrize(("texts", "words"), [([], "no text"), (["", " "], "all 2 texts .* are empty")])
-def test_nothing_to_read_is_refused(tmp_path, texts, words):
+def test_empty_input_raises(tmp_path, texts, words):
     with pytest.raises(InputError, match=words):
         filled(tmp_path, texts)
 
@@ -128,7 +128,7 @@ def test_blocks_hold_every_window_once(tmp_path_factory, lengths, most, whole):
         assert len(documents) == len(set(documents))
 
 
-def test_a_choice_has_as_many_rows_as_were_asked_for_in_the_order_of_the_texts(tmp_path):
+def test_sample_has_the_requested_rows_in_text_order(tmp_path):
     spool = filled(tmp_path, ["abcde"] * 40)
     spool.choose(33, 0, whole=False)
     (block,) = everything(spool)
@@ -151,7 +151,7 @@ def test_a_sample_of_texts_has_at_most_max_tokens(tmp_path):
         spool.choose(3, 0, whole=True)
 
 
-def test_more_than_there_is_leaves_all(tmp_path):
+def test_max_tokens_above_the_total_keeps_all(tmp_path):
     spool = filled(tmp_path, ["abcde"] * 4)
     spool.choose(1000, 0, whole=False)
     assert spool.rows == 20
@@ -159,7 +159,7 @@ def test_more_than_there_is_leaves_all(tmp_path):
 
 
 @given(lengths=st.lists(st.integers(1, 50), min_size=1, max_size=60), most=st.integers(1, 200))
-def test_batches_hold_every_window_once_and_no_more_than_fits(lengths, most):
+def test_batches_contain_every_window_once_within_the_limit(lengths, most):
     lengths = np.array(lengths)
     found = list(batches(lengths, most))
     assert sorted(np.concatenate(found).tolist()) == list(range(len(lengths)))

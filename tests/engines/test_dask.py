@@ -68,7 +68,7 @@ def same(found, expected, rel=1e-6):
             assert mine == theirs or mine == pytest.approx(theirs, rel=near, abs=1e-12, nan_ok=True), one.name
 
 
-def test_audit_equals_that_of_one_machine(folder, client):
+def test_audit_equals_local_audit(folder, client):
     here = isoscope.audit(folder, sample=2000)
     there = isoscope.audit(folder, sample=2000, engine=client)
     same(there, here)
@@ -79,7 +79,7 @@ def test_audit_equals_that_of_one_machine(folder, client):
     assert there.measured.types.names.tolist() == here.measured.types.names.tolist()
 
 
-def test_number_of_workers_changes_no_bit(folder, client):
+def test_number_of_workers_does_not_change_any_bit(folder, client):
     one = isoscope.sketch(folder, engine=client)
     with open_engine("dask") as threads:
         assert isoscope.sketch(folder, engine=threads) == one
@@ -87,7 +87,7 @@ def test_number_of_workers_changes_no_bit(folder, client):
     assert same_again == one
 
 
-def test_groups_equal_those_of_one_machine(folder, client):
+def test_groups_equal_local_groups(folder, client):
     here = isoscope.audit(folder, by="layer", sample=500)
     there = isoscope.audit(folder, by="layer", sample=500, engine=client)
     assert list(there.groups) == list(here.groups) == ["0", "1", "2"]
@@ -131,7 +131,7 @@ def test_sample_is_redrawn_when_too_few_rows_are_finite(client, rng):
     ],
     ids=lambda repair: type(repair).__name__,
 )
-def test_fits_equal_those_of_one_machine(folder, client, repair, rng):
+def test_fits_equal_local_fits(folder, client, repair, rng):
     from sklearn.base import clone
 
     X = rng.standard_normal((20, D)).astype(np.float32)
@@ -241,12 +241,12 @@ def test_groups_are_resampled_when_too_few_rows_are_finite(client, rng):
         np.testing.assert_array_equal(there[name].measured.sample.rows, here[name].measured.sample.rows)
 
 
-def test_function_of_a_script_is_sent_to_workers(client, rng):
+def test_function_defined_in_a_script_is_sent_to_workers(client, rng):
     store = open_store(rng.standard_normal((3000, D))).mapped(lambda rows: 2 * rows, D)
     assert isoscope.sketch(store, engine=client).n == 3000
 
 
-def test_cluster_is_an_engine_and_stays_open(client, rng):
+def test_cluster_is_accepted_as_engine_and_stays_open(client, rng):
     X = rng.standard_normal((3000, D))
     assert isoscope.sketch(X, engine=client.cluster) == isoscope.sketch(X, engine=client)
 
@@ -377,7 +377,7 @@ def test_unknown_engine_raises(engine, rng):
         isoscope.audit(rng.standard_normal((100, 4)), engine=engine)
 
 
-def test_own_workers_keep_freed_memory(monkeypatch):
+def test_local_workers_keep_freed_memory(monkeypatch):
     monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_", raising=False)
     with open_engine("dask", 1) as engine:
         (environment,) = engine.client.run(lambda: dict(os.environ)).values()

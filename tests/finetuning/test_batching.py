@@ -19,13 +19,13 @@ def padded(order, size):
 
 
 @pytest.mark.parametrize("size", [1, 16, 32, 1003, 2000])
-def test_each_row_is_read_once_and_the_smaller_batch_is_the_last(size):
+def test_each_row_is_read_once_and_the_smallest_batch_is_last(size):
     order = np.array(list(LengthGroupedSampler(LENGTHS, size, seed=3)))
     assert sorted(order) == list(range(1003))
     assert len(LengthGroupedSampler(LENGTHS, size, seed=3)) == 1003
 
 
-def test_the_order_is_of_the_seed_and_the_epoch():
+def test_order_depends_on_seed_and_epoch():
     sampler, same, other = (
         LengthGroupedSampler(LENGTHS, 16, 0),
         LengthGroupedSampler(LENGTHS, 16, 0),
@@ -41,7 +41,7 @@ def test_the_order_is_of_the_seed_and_the_epoch():
     assert not batches & {frozenset(again[start : start + 16]) for start in range(0, 992, 16)}
 
 
-def test_padding_is_a_tenth_where_a_random_order_doubles_the_work():
+def test_length_sorting_reduces_padding_to_a_tenth():
     random = np.random.default_rng(1).permutation(1003)
     read, tokens = padded(random, 32)
     assert read > 2 * tokens

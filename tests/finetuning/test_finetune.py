@@ -66,7 +66,7 @@ def stopping(seed, step):
 # identities
 
 
-def test_the_same_seed_is_the_same_run_and_another_is_another(place, tmp_path):
+def test_same_seed_gives_same_run_and_other_seed_differs(place, tmp_path):
     first, second = run(place, tmp_path / "a", seeds=2), run(place, tmp_path / "b", seeds=[1, 0])
     assert told(first)[0] == told(second)[1]
     assert told(first)[1] == told(second)[0]
@@ -161,7 +161,7 @@ def test_every_regularizer_trains_encoders_and_decoders(arm, place, tmp_path):
         assert clouds == ({} if arm == "none" else {"clouds": 24 if "entropy" in arm else 12, "too_small": 0})
 
 
-def test_a_model_learns_and_the_score_is_that_of_the_task(place, tmp_path):
+def test_model_learns_and_score_matches_the_task(place, tmp_path):
     found = run(place, tmp_path / "run", model="decoder", epochs=8, learning_rate=1e-2)
     assert found.scores == ("matthews", "accuracy", "f1")
     assert found.final["matthews"].mean > 0.8
@@ -175,7 +175,7 @@ def test_isoscore_follows_the_sign_of_the_weight(place, tmp_path):
     assert more > less + 0.05
 
 
-def test_late_numbers_are_means_over_the_last_steps_and_spreads_over_the_seeds(place, tmp_path):
+def test_late_values_are_means_over_last_steps_with_spread_over_seeds(place, tmp_path):
     found = run(place, tmp_path / "run", seeds=2, every=1)
     late = [np.mean([each["loss"] for each in seed.scores if each["step"] > 0.7 * 12]) for seed in found.seeds]
     assert found.late["loss"].values == pytest.approx(late)
@@ -205,7 +205,7 @@ def test_a_collapse_is_reported_and_can_stop_the_seed(place, tmp_path):
     assert told(run(place, tmp_path / "ended", stop_on_collapse=True, **options)) == told(ended)
 
 
-def test_the_folder_holds_settings_metrics_and_page(place, tmp_path):
+def test_folder_contains_settings_metrics_and_page(place, tmp_path):
     found = run(place, tmp_path / "run", limit=40, max_length=8, seeds=[3])
     folder = tmp_path / "run"
     assert sorted(path.name for path in folder.iterdir()) == ["metrics.json", "page.html", "seed-3", "settings.json"]
@@ -243,7 +243,7 @@ def test_a_custom_file_and_a_regularizer_object(place, tmp_path):
     assert loss.seen == 0
 
 
-def test_the_model_is_kept_if_asked_and_can_be_loaded(place, tmp_path):
+def test_model_is_saved_on_request_and_can_be_loaded(place, tmp_path):
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     run(place, tmp_path / "run", keep_model=True)
@@ -255,7 +255,7 @@ def test_the_model_is_kept_if_asked_and_can_be_loaded(place, tmp_path):
     assert further.final
 
 
-def test_bfloat16_trains_too(place, tmp_path):
+def test_bfloat16_is_supported(place, tmp_path):
     found = run(place, tmp_path / "run", regularizer="istar", bf16=True)
     assert all(math.isfinite(each["loss"]) for each in found.seeds[0].losses)
 
@@ -276,7 +276,7 @@ def test_recipes_are_the_published_ones():
     assert DEFAULT_RECIPE not in RECIPES.values()
 
 
-def test_the_learning_rate_rises_and_then_falls_as_a_cosine(place, tmp_path, monkeypatch):
+def test_learning_rate_has_warmup_and_cosine_decay(place, tmp_path, monkeypatch):
     seen = []
     log = train.Trainer.log
     monkeypatch.setattr(train.Trainer, "log", lambda self, logs, *a: (seen.append(dict(logs)), log(self, logs, *a)))
@@ -288,7 +288,7 @@ def test_the_learning_rate_rises_and_then_falls_as_a_cosine(place, tmp_path, mon
     assert rates == pytest.approx(3e-3 * np.where(steps < warm, steps / warm, cosine))
 
 
-def test_other_settings_in_the_same_folder_are_refused_and_further_seeds_are_added(place, tmp_path):
+def test_changed_settings_raise_and_more_seeds_are_added(place, tmp_path):
     run(place, tmp_path / "run")
     with pytest.raises(
         InputError, match=r"different settings: learning rate was 0\.003, is 0\.1; choose another folder"
@@ -305,7 +305,7 @@ def test_other_settings_in_the_same_folder_are_refused_and_further_seeds_are_add
         run(place, tmp_path / "run", data=tmp_path / "data")
 
 
-def test_steps_are_those_of_the_trainer(place, tmp_path):
+def test_number_of_steps_matches_the_trainer(place, tmp_path):
     found = run(place, tmp_path / "run", batch_size=20, accumulate=2, epochs=1.5)
     assert found.settings.steps_per_epoch == 3  # 96 rows: 5 batches, 3 steps
     assert found.seeds[0].steps == found.settings.steps == 5
@@ -350,7 +350,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("words", WRONG)
-def test_bad_arguments_are_refused_in_one_line(words, place, tmp_path):
+def test_invalid_arguments_raise_one_line_error(words, place, tmp_path):
     with pytest.raises(InputError) as error:
         run(place, tmp_path / "run", **WRONG[words])
     assert words in str(error.value)
@@ -363,7 +363,7 @@ def test_a_corrected_call_can_use_the_same_folder(place, tmp_path):
     assert run(place, tmp_path / "run", regularizer="cosreg", layer=1).settings.layer == 1
 
 
-def test_a_missing_model_is_refused_in_one_line(place, tmp_path, monkeypatch):
+def test_missing_model_raises_one_line_error(place, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(InputError, match=r"no-such-model .* Hugging Face Hub"):
@@ -376,7 +376,7 @@ def test_a_missing_model_is_refused_in_one_line(place, tmp_path, monkeypatch):
     assert not (tmp_path / "run").exists()
 
 
-def test_an_incomplete_model_is_refused_in_one_line(place, tmp_path):
+def test_incomplete_model_raises_one_line_error(place, tmp_path):
     torn, mute = (shutil.copytree(place / "encoder", tmp_path / name) for name in ("torn", "mute"))
     weights = torn / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
@@ -407,7 +407,7 @@ def test_damaged_files_are_named(name, words, place, tmp_path):
         run(place, tmp_path / "run")
 
 
-def test_a_folder_with_other_files_is_refused(place, tmp_path):
+def test_folder_with_other_files_raises(place, tmp_path):
     (tmp_path / "letter.txt").write_text("dear", encoding="utf-8")
     with pytest.raises(InputError, match="contains other files, such as letter"):
         run(place, tmp_path)
@@ -416,25 +416,25 @@ def test_a_folder_with_other_files_is_refused(place, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
 
 
-def test_diverging_training_is_an_error(place, tmp_path):
+def test_diverging_training_raises(place, tmp_path):
     with pytest.raises(InputError, match=r"diverged|not finite"):
         run(place, tmp_path / "run", learning_rate=1e30, warmup=0)
 
 
-def test_a_missing_extra_is_named(monkeypatch, place, tmp_path):
+def test_missing_extra_error_names_it(monkeypatch, place, tmp_path):
     monkeypatch.setattr("isoscope.finetuning.finetune.find_spec", lambda name: None if name == "accelerate" else name)
     with pytest.raises(ImportError, match=r'fine-tuning needs accelerate: pip install "isoscope\[train\]"'):
         run(place, tmp_path / "run")
 
 
-def test_settings_differ_by_name():
+def test_changed_settings_are_named():
     some = {**dict.fromkeys(Settings.__dataclass_fields__), "model": "a", "data": "x", "train_rows": 5}
     assert compare_settings(some, some) == []
     assert compare_settings({**some, "model": "b"}, some) == ["model was b, is a"]
     assert compare_settings({**some, "data": "y", "train_rows": 6}, some) == ["the rows of the task differ"]
 
 
-def test_a_folder_of_an_earlier_version_is_resumed_or_refused(place, tmp_path):
+def test_folder_of_earlier_version_resumes_or_raises(place, tmp_path):
     """An earlier version wrote settings without newer fields, such as `group_lengths`, and never rewrote them."""
     first = run(place, tmp_path / "run")
     path = tmp_path / "run" / "settings.json"

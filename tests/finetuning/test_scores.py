@@ -17,18 +17,18 @@ def guesses():
     return np.where(rng.random(200) < 0.8, labels, 1 - labels), labels
 
 
-def test_all_right_is_one_and_all_wrong_is_the_opposite(guesses):
+def test_perfect_predictions_score_one_and_wrong_ones_the_opposite(guesses):
     _, labels = guesses
     assert score_classes(labels, labels, 2) == {"accuracy": 1, "f1": 1, "matthews": 1}
     assert score_classes(1 - labels, labels, 2) == {"accuracy": 0, "f1": 0, "matthews": -1}
 
 
-def test_matthews_is_the_correlation_of_the_class_numbers(guesses):
+def test_matthews_equals_correlation_of_class_numbers(guesses):
     predicted, labels = guesses
     assert score_classes(predicted, labels, 2)["matthews"] == pytest.approx(np.corrcoef(predicted, labels)[0, 1])
 
 
-def test_f1_is_of_class_one_and_not_of_class_zero(guesses):
+def test_f1_uses_class_one_as_positive(guesses):
     predicted, labels = guesses
     hits = ((predicted == 1) & (labels == 1)).sum()
     expected = 2 * hits / ((predicted == 1).sum() + (labels == 1).sum())
@@ -36,13 +36,13 @@ def test_f1_is_of_class_one_and_not_of_class_zero(guesses):
     assert score_classes(1 - predicted, 1 - labels, 2)["f1"] != pytest.approx(expected)
 
 
-def test_f1_of_three_classes_is_their_mean_even_if_one_is_never_met():
+def test_f1_of_three_classes_is_macro_averaged_even_if_one_is_absent():
     labels, predicted = np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1])
     each = [2 * 1 / (1 + 2), 2 * 2 / (3 + 2), 0.0]
     assert score_classes(predicted, labels, 3)["f1"] == pytest.approx(np.mean(each))
 
 
-def test_correlations_are_those_of_the_values_and_of_the_ranks():
+def test_correlations_match_scipy_for_values_and_ranks():
     rng = np.random.default_rng(1)
     grades = rng.random(100)
     predicted = np.exp(3 * grades) + 0.5 * rng.random(100)
@@ -51,13 +51,13 @@ def test_correlations_are_those_of_the_values_and_of_the_ranks():
     assert found["spearman"] == pytest.approx(np.corrcoef(rankdata(predicted), rankdata(grades))[0, 1])
 
 
-def test_a_model_that_learnt_nothing_has_scores_and_no_nan():
+def test_constant_predictions_have_finite_scores():
     labels = np.array([0, 1, 1, 0])
     assert score_classes(np.ones(4, int), labels, 2)["matthews"] == 0
     assert score_grades(np.ones(4), np.arange(4.0)) == {"pearson": 0, "spearman": 0}
 
 
-def test_the_highest_output_is_the_class_and_one_output_is_the_grade():
+def test_highest_output_is_the_class_and_single_output_the_grade():
     logits = np.array([[0.1, 0.9, 0.0], [2.0, -1.0, 0.0], [0.0, 0.1, 0.2]])
     assert tuple(score_logits(logits, np.array([1, 0, 2]), 3)) == CLASS_MEASURES
     assert score_logits(logits, np.array([1, 0, 2]), 3)["accuracy"] == 1
@@ -65,7 +65,7 @@ def test_the_highest_output_is_the_class_and_one_output_is_the_grade():
     assert score_logits(logits[:, :1], np.array([1.0, 2.0, 0.5]), 0)["spearman"] == pytest.approx(1)
 
 
-def test_outputs_that_are_not_finite_are_refused():
+def test_nonfinite_outputs_raise():
     logits = np.array([[0.0, 1.0], [np.nan, 1.0], [0.0, np.inf]])
     with pytest.raises(InputError, match="not finite for 2 of 3 rows of the dev set: training has diverged"):
         score_logits(logits, np.array([0, 1, 1]), 2)

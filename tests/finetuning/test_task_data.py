@@ -50,7 +50,7 @@ LEARNT = {
 
 
 @pytest.mark.parametrize("name", GLUE_NAMES)
-def test_each_task_is_read_from_its_own_form(name, tmp_path):
+def test_each_task_is_read_from_its_own_format(name, tmp_path):
     prefix = "sts-" if name == "stsb" else ""
     write(tmp_path / name, f"{prefix}train.tsv", rows_of(name))
     write(tmp_path / name, f"{prefix}dev.tsv.gz", rows_of(name))
@@ -63,7 +63,7 @@ def test_each_task_is_read_from_its_own_form(name, tmp_path):
     assert found.measure == {"cola": "matthews", "mrpc": "f1", "stsb": "spearman"}.get(name, "accuracy")
 
 
-def test_the_folder_that_glue_itself_makes_is_read_too(tmp_path):
+def test_official_glue_folder_is_read(tmp_path):
     write(tmp_path / "CoLA", "train.tsv", rows_of("cola"))
     write(tmp_path / "CoLA", "dev.tsv", rows_of("cola"))
     assert read_glue("cola", tmp_path).train.texts[0] == "It is good ."
@@ -86,7 +86,7 @@ def test_the_folder_that_glue_itself_makes_is_read_too(tmp_path):
         ("stsb", 5749, 1500, None),
     ],
 )
-def test_the_real_files_have_the_published_numbers_of_rows(name, train, dev, last):
+def test_real_files_have_the_published_row_counts(name, train, dev, last):
     found = read_glue(name, DATA)
     assert (len(found.train), len(found.dev)) == (train, dev)
     if last is not None:
@@ -97,7 +97,7 @@ def test_the_real_files_have_the_published_numbers_of_rows(name, train, dev, las
 
 
 @pytest.mark.parametrize("size", [1, 7, 20, 99, 100])
-def test_an_even_part_has_each_class_in_its_share(size):
+def test_stratified_subset_keeps_class_shares(size):
     labels = np.random.default_rng(0).permutation(np.repeat([0, 1, 2], [60, 30, 10]))
     part = stratified_sample(labels, size, seed=3)
     assert len(np.unique(part)) == size
@@ -105,7 +105,7 @@ def test_an_even_part_has_each_class_in_its_share(size):
     assert np.abs(np.bincount(labels[part], minlength=3) - size * np.array([0.6, 0.3, 0.1])).max() <= 1
 
 
-def test_an_even_part_is_the_seed_s_and_of_grades_it_is_drawn_blindly():
+def test_stratified_subset_depends_on_seed_and_grades_are_not_stratified():
     labels = np.arange(200) % 2
     assert (stratified_sample(labels, 20, 0) == stratified_sample(labels, 20, 0)).all()
     assert (stratified_sample(labels, 20, 0) != stratified_sample(labels, 20, 1)).any()
@@ -122,7 +122,7 @@ def own(tmp_path):
     return tmp_path / "own.csv"
 
 
-def test_what_is_held_out_and_what_is_left_is_everything(own):
+def test_train_and_held_out_rows_cover_everything(own):
     found = read_custom_task(own, dev_share=0.25)
     assert sorted(found.train.texts + found.dev.texts) == sorted(f"text {i}" for i in range(80))
     assert np.bincount(found.dev.labels).tolist() == [5, 15]
@@ -133,7 +133,7 @@ def test_what_is_held_out_and_what_is_left_is_everything(own):
     assert read_custom_task(own, dev_share=0.25).fingerprint() == found.fingerprint()
 
 
-def test_a_dev_file_takes_the_place_of_a_share_and_columns_can_be_named(own, tmp_path):
+def test_dev_file_replaces_the_split_and_columns_can_be_named(own, tmp_path):
     write(tmp_path, "dev.tsv", ["text\tother\tlabel", "a\tb\tno", "c\td\tyes"])
     found = read_custom_task(own, tmp_path / "dev.tsv", text="other", text_pair="text", label="label", measure="f1")
     assert len(found.train) == 80
@@ -141,7 +141,7 @@ def test_a_dev_file_takes_the_place_of_a_share_and_columns_can_be_named(own, tmp
     assert found.measure == "f1"
 
 
-def test_whole_numbers_are_classes_by_size_and_decimals_are_grades(tmp_path):
+def test_integers_are_sorted_classes_and_decimals_are_grades(tmp_path):
     write(tmp_path, "t.tsv", ["text\tlabel", *(f"x{i}\t{(i % 3) * 5 + 2}" for i in range(40))])
     assert read_custom_task(tmp_path / "t.tsv").labels == ("2", "7", "12")
     graded = read_custom_task(tmp_path / "t.tsv", measure="pearson")
@@ -151,7 +151,7 @@ def test_whole_numbers_are_classes_by_size_and_decimals_are_grades(tmp_path):
     assert read_custom_task(tmp_path / "t.tsv").measure == "spearman"
 
 
-def test_numbers_of_a_table_are_the_same_labels_as_in_text(tmp_path):
+def test_table_numbers_give_same_labels_as_text(tmp_path):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -164,7 +164,7 @@ def test_numbers_of_a_table_are_the_same_labels_as_in_text(tmp_path):
 # what is wrong
 
 
-def test_missing_files_are_named_with_what_is_there(tmp_path):
+def test_missing_files_error_lists_existing_files(tmp_path):
     write(tmp_path / "qnli", "dev.tsv", rows_of("qnli"))
     with pytest.raises(InputError, match=r"qnli needs train.tsv in .*qnli, which has dev.tsv"):
         read_glue("qnli", tmp_path)
@@ -186,7 +186,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("words", WRONG)
-def test_what_is_wrong_with_a_file_is_one_line(words, tmp_path):
+def test_invalid_file_raises_one_line_error(words, tmp_path):
     write(tmp_path, "t.tsv", WRONG[words])
     with pytest.raises(InputError) as error:
         read_custom_task(tmp_path / "t.tsv")
@@ -194,7 +194,7 @@ def test_what_is_wrong_with_a_file_is_one_line(words, tmp_path):
     assert "\n" not in str(error.value)
 
 
-def test_a_dev_set_has_no_class_that_cannot_be_learnt(own, tmp_path):
+def test_dev_class_missing_from_training_raises(own, tmp_path):
     write(tmp_path, "dev.tsv", ["text\tlabel", "a\tno", "c\tmaybe"])
     with pytest.raises(InputError, match=r"dev.tsv, line 3 has the label 'maybe', which is not among the classes"):
         read_custom_task(own, tmp_path / "dev.tsv")
@@ -206,13 +206,13 @@ def test_a_dev_set_has_no_class_that_cannot_be_learnt(own, tmp_path):
         read_custom_task(own, label="mood")
 
 
-def test_grades_are_numbers(tmp_path):
+def test_grades_must_be_numbers(tmp_path):
     write(tmp_path, "t.tsv", ["text\tlabel", "a\t1", "b\tmuch", *(f"x{i}\t{i}" for i in range(40))])
     with pytest.raises(InputError, match="line 3 has the grade 'much': need a finite number"):
         read_custom_task(tmp_path / "t.tsv", measure="spearman")
 
 
-def test_the_fingerprint_is_another_if_any_row_is():
+def test_fingerprint_changes_if_any_row_changes():
     rows = Split(["a", "b"], None, np.array([0, 1]))
     task = Task("t", rows, rows, ("x", "y"), "accuracy")
     others = [
@@ -224,7 +224,7 @@ def test_the_fingerprint_is_another_if_any_row_is():
     assert len({each.fingerprint() for each in (task, *others)}) == 5
 
 
-def test_reading_needs_no_torch(own):
+def test_reading_does_not_import_torch(own):
     import subprocess
     import sys
 

@@ -88,13 +88,13 @@ def test_a_bare_name_is_in_the_working_directory(tmp_path, monkeypatch):
     assert (tmp_path / "a.txt").read_text() == "new"
 
 
-def test_a_missing_directory_is_not_made(tmp_path):
+def test_missing_directory_is_not_created(tmp_path):
     with pytest.raises(FileNotFoundError), atomic_replace(tmp_path / "none" / "a.txt"):
         pass
     assert os.listdir(tmp_path) == []
 
 
-def test_a_directory_in_the_way_stays(tmp_path):
+def test_existing_directory_is_not_replaced(tmp_path):
     (tmp_path / "a").mkdir()
     with pytest.raises(OSError, match="a"), atomic_replace(tmp_path / "a") as temporary:
         temporary.write_text("new")
@@ -102,7 +102,7 @@ def test_a_directory_in_the_way_stays(tmp_path):
     assert (tmp_path / "a").is_dir()
 
 
-def test_links_and_permissions_are_kept(tmp_path):
+def test_symlinks_and_permissions_are_preserved(tmp_path):
     real, link = tmp_path / "real", tmp_path / "link"
     real.write_text("old")
     real.chmod(0o600)
@@ -114,7 +114,7 @@ def test_links_and_permissions_are_kept(tmp_path):
     assert real.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
+def test_pipe_is_written_to_and_not_replaced(tmp_path):
     import os
     import threading
 

@@ -37,7 +37,7 @@ def test_lines_and_their_numbers(tmp_path, packed):
 
 
 @pytest.mark.usefixtures("block")
-def test_shares_grow_to_one(tmp_path):
+def test_progress_increases_to_one(tmp_path):
     (tmp_path / "a.txt").write_bytes(TEXT)
     shares = [found.share for found in lines.read_lines(tmp_path / "a.txt")]
     assert shares == sorted(shares)
@@ -58,7 +58,7 @@ def test_batches_do_not_depend_on_blocks(tmp_path):
 
 
 @pytest.mark.usefixtures("block")
-def test_a_quote_that_does_not_end(tmp_path):
+def test_unclosed_quote_raises(tmp_path):
     (tmp_path / "a.csv").write_bytes(b'a,b\n1,2\n3,"4\n5,6\n')
     with pytest.raises(InputError, match=r"a\.csv, line 3: a quoted cell is never closed"):
         list(lines.read_lines(tmp_path / "a.csv", quoted=True))
@@ -71,7 +71,7 @@ def test_an_endless_line_is_rejected(tmp_path, monkeypatch):
         list(lines.read_lines(tmp_path / "a.jsonl"))
 
 
-def test_a_long_text_is_read_in_little_memory(tmp_path):
+def test_long_text_is_read_in_bounded_memory(tmp_path):
     path = tmp_path / "a.txt"
     line = "word" + " 0.12345" * 50 + "\n"
     path.write_text(line * 60_000)  # 24 MB

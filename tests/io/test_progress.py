@@ -22,7 +22,7 @@ def test_the_bar_names_the_stage_on_a_terminal(monkeypatch):
     assert "neighbours" in screen.getvalue()
 
 
-def test_the_bar_ends_when_the_work_fails(monkeypatch):
+def test_bar_is_removed_when_the_work_fails(monkeypatch):
     monkeypatch.setattr(progress, "_SHOW_DELAY", 0)
     stopped = []
     bar = progress.ProgressBar()

@@ -22,14 +22,14 @@ def fill(run, settings, *parts, **options):
     return earlier
 
 
-def test_a_run_is_resumed_with_the_same_settings(run):
+def test_run_with_same_settings_resumes(run):
     assert fill(run, {"rows": 3, "layers": (1, 2)}, "part-0") is None
     assert fill(run, {"rows": 3, "layers": [1, 2]}) == {"schema": "test/1", "rows": 3, "layers": [1, 2]}
     assert run.is_done("part-0")
     assert not run.is_done("part-1")
 
 
-def test_other_settings_are_refused_and_named(run):
+def test_changed_settings_raise_and_are_named(run):
     fill(run, {"rows": 3, "seed": None}, "part-0")
     with pytest.raises(OutputError, match=r"rows was 3, is 4; seed was not set, is 1; .*--restart"):
         fill(run, {"rows": 4, "seed": 1})
@@ -37,13 +37,13 @@ def test_other_settings_are_refused_and_named(run):
     assert not run.has_parts()
 
 
-def test_other_settings_are_accepted_if_nothing_is_done(run):
+def test_changed_settings_are_accepted_if_nothing_is_finished(run):
     fill(run, {"rows": 3})
     assert fill(run, {"rows": 4}) is None
     assert json.loads(run.manifest.read_text()) == {"schema": "test/1", "rows": 4}
 
 
-def test_settings_may_be_nested_among_facts(tmp_path):
+def test_settings_may_be_nested_in_the_manifest(tmp_path):
     run = RunFolder(tmp_path, "run.json", "test/1", parts=("part-*",), settings_key="settings")
     fill(run, {"rows": 3}, "part-0", facts={"model": "a"})
     assert fill(run, {"rows": 3}, facts={"model": "b"})["model"] == "a"
@@ -54,7 +54,7 @@ def test_settings_may_be_nested_among_facts(tmp_path):
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "{}", '{"schema": "other/1"}', "null"])
-def test_a_damaged_manifest_is_refused_in_one_line_and_can_be_deleted(run, content):
+def test_damaged_manifest_raises_one_line_error_and_can_be_deleted(run, content):
     fill(run, {"rows": 3}, "part-0")
     run.manifest.write_text(content)
     with pytest.raises(FileFormatError, match=r"run\.json cannot be read .*choose another folder") as caught:
@@ -63,7 +63,7 @@ def test_a_damaged_manifest_is_refused_in_one_line_and_can_be_deleted(run, conte
     assert fill(run, {"rows": 3}, restart=True) is None
 
 
-def test_folders_with_other_files_are_refused(run):
+def test_folders_with_other_files_raise(run):
     run.path.mkdir()
     (run.path / ".hidden").touch()
     assert fill(run, {"rows": 3}) is None
@@ -75,7 +75,7 @@ def test_folders_with_other_files_are_refused(run):
     assert (run.path / "mine.txt").exists()
 
 
-def test_an_empty_folder_is_removed_and_a_second_process_is_refused(run):
+def test_empty_folder_is_removed_and_second_process_raises(run):
     with pytest.raises(KeyError), run.open():
         raise KeyError
     assert not run.path.exists()
@@ -86,7 +86,7 @@ def test_an_empty_folder_is_removed_and_a_second_process_is_refused(run):
             pass
 
 
-def test_paths_that_cannot_be_folders_are_refused(tmp_path):
+def test_paths_that_cannot_be_folders_raise(tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for name, message in (("file", "is a file"), ("no/run", "is not a folder"), ("link", "broken link")):
@@ -107,7 +107,7 @@ def test_finish_removes_temporary_files_of_killed_processes_only(run):
     assert run.read()["finished"] is True
 
 
-def test_differences_compare_what_both_have():
+def test_differences_compare_only_common_keys():
     assert differences({"a": 1, "b": 2}, {"a": 1, "c": 3}) == []
     assert differences({"a": [1, 2]}, {"a": None}) == ["a was 1,2, is not set"]
     assert differences({"a": 1, "b": 1}, {"a": 2, "b": 2}, {"a": "the files differ", "b": "the files differ"}) == [

@@ -137,7 +137,7 @@ ODD = {  # the file, and its columns or its error
 
 @pytest.mark.parametrize("name", ODD)
 @pytest.mark.parametrize("block_bytes", [5, 2**21])
-def test_odd_files(name, block_bytes, tmp_path, monkeypatch):
+def test_unusual_files_are_read_or_rejected(name, block_bytes, tmp_path, monkeypatch):
     monkeypatch.setattr("isoscope._io.lines._BLOCK_BYTES", block_bytes if len(ODD[name][0]) < 10_000 else 2**21)
     content, expected = ODD[name]
     data = content if isinstance(content, bytes) else content.encode()
@@ -149,7 +149,7 @@ def test_odd_files(name, block_bytes, tmp_path, monkeypatch):
             read_table(tmp_path / name)
 
 
-def test_batches_give_the_requested_columns_with_their_places(files, monkeypatch):
+def test_batches_give_the_requested_columns_with_row_offsets(files, monkeypatch):
     monkeypatch.setattr(tables, "_ROWS", 2)
     for name, unit in (("t.jsonl", "line"), ("t.parquet", "row")):
         batches = list(open_table(files / name).batches(["label"]))
@@ -181,7 +181,7 @@ def test_cells_of_a_line(line, cells):
     assert split_cells(line, ",") == cells
 
 
-def test_entries_for_each_row(tmp_path):
+def test_one_entry_per_row(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfa\r\n\r\nb\n")
     assert read_entries(tmp_path / "a.txt").tolist() == ["a", "", "b"]
     np.save(tmp_path / "a.npy", np.arange(3))

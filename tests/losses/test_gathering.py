@@ -86,7 +86,7 @@ def ranks(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_loss_and_gradients_equal_those_of_one_process(name, ranks):
+def test_loss_and_gradients_equal_single_process(name, ranks):
     model = Net()
     value, slopes = step(model, model, *batch(), LOSSES[name])
     for rank in ranks:
@@ -97,7 +97,7 @@ def test_loss_and_gradients_equal_those_of_one_process(name, ranks):
 
 
 @pytest.mark.parametrize("rows", [0, 1, 5, 24])
-def test_each_process_may_bring_another_number_of_rows_or_none(rows, ranks):
+def test_processes_may_have_different_or_zero_rows(rows, ranks):
     x, labels = batch()
     x.requires_grad_()
     term = PersistentEntropy()(x, labels)

@@ -51,7 +51,7 @@ def gradient(loss: Regularizer, X: torch.Tensor, labels: torch.Tensor | None = N
 
 
 @each
-def test_the_weight_scales_value_and_gradient_and_may_be_negative(make):
+def test_weight_scales_value_and_gradient_and_may_be_negative(make):
     X = cloud()
     one, minus = make(), make(-2.5)
     torch.testing.assert_close(minus(X, CLASSES), -2.5 * one(X, CLASSES))
@@ -67,14 +67,14 @@ def test_the_order_of_the_rows_does_not_matter(make):
 
 
 @each
-def test_a_step_against_the_gradient_makes_the_term_smaller(make):
+def test_gradient_step_reduces_the_term(make):
     X, loss = cloud(), make()
     step = gradient(loss, X, CLASSES)
     assert float(loss(X - 1e-3 * step / step.norm(), CLASSES)) < float(loss(X, CLASSES))
 
 
 @each
-def test_autocast_does_not_make_it_coarse(make):
+def test_autocast_does_not_reduce_precision(make):
     X, loss = cloud().float(), make()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = loss(X, CLASSES)
@@ -104,11 +104,11 @@ def test_half_precision_states_are_measured_in_float32(make):
     ],
     ids=["istar", "unbiased", "cosreg", "reference cosreg", "entropy"],
 )
-def test_the_term_is_the_measurement(loss, expected):
+def test_term_equals_the_metric(loss, expected):
     assert float(loss(cloud())) == pytest.approx(float(expected(cloud().numpy())), rel=1e-6)
 
 
-def test_classes_are_measured_apart_and_those_marked_as_missing_are_left_out():
+def test_classes_are_measured_separately_and_missing_ones_excluded():
     X, loss = cloud(), PersistentEntropy()
     parts = sum(float(loss(X[label == CLASSES], CLASSES[label == CLASSES])) for label in (0, 1, 2))
     assert float(loss(X, CLASSES)) == pytest.approx(parts)
@@ -118,13 +118,13 @@ def test_classes_are_measured_apart_and_those_marked_as_missing_are_left_out():
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
-def test_the_kind_of_whole_numbers_does_not_matter(dtype):
+def test_integer_dtype_of_labels_does_not_matter(dtype):
     labels = torch.tensor([156] * 4 + [3] * 4)
     states = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
     assert PersistentEntropy()(states, labels.to(dtype)) == PersistentEntropy()(states, labels)
 
 
-def test_a_batch_bent_to_read_above_one_pulls_no_further():
+def test_score_above_one_has_zero_loss_and_gradient():
     X = torch.eye(24, dtype=torch.float64)  # as even as 24 points can be: reads above 1
     assert float(isoscope.isoscore(X, unbiased=True)) > 1
     assert float(UnbiasedIsoScore()(X)) == 0
@@ -159,7 +159,7 @@ def test_istar_has_the_published_values_and_gradients(vectors, case, zeta):
 
 
 @pytest.mark.parametrize("case", ["cosreg_n50_d8", "cosreg_n3_d2"])
-def test_cosreg_has_the_published_value_on_request(vectors, case):
+def test_cosreg_gives_the_published_value_on_request(vectors, case):
     arrays, scalars = vectors("isoscore_star")
     X = torch.tensor(arrays[case])
     assert float(CosReg(reference=True)(X)) == pytest.approx(scalars["cases"][case]["cosreg"], abs=1e-6)
@@ -193,7 +193,7 @@ def test_entropy_has_the_published_values_and_gradients(vectors, case, kind, key
 
 @each
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 4, 5])
-def test_small_batches_have_finite_gradients_and_those_too_small_add_nothing(make, n):
+def test_small_batches_have_finite_gradients_and_tiny_ones_add_nothing(make, n):
     loss, X = make(), cloud(n)
     value, found = loss(X, CLASSES[:n]), gradient(loss, X, CLASSES[:n])
     assert bool(value.isfinite())
@@ -235,7 +235,7 @@ def test_classes_too_small_for_two_bars_add_nothing_and_are_counted():
 
 
 @each
-def test_nan_is_refused(make):
+def test_nan_raises(make):
     X = cloud()
     X[7, 2] = float("nan")
     with pytest.raises(isoscope.InputError, match=r"1 of \d+ rows with NaN"):
@@ -272,7 +272,7 @@ def test_a_sketch_gives_the_covariance():
     torch.testing.assert_close(by_sketch(X[:20]), by_matrix(X[:20]))
 
 
-def test_they_are_printed_with_their_settings():
+def test_repr_shows_the_settings():
     assert repr(PersistentEntropy(2, noise_weight=0.05)) == (
         "PersistentEntropy(weight=2, select=True, per_class=True, noise_weight=0.05)"
     )
@@ -299,7 +299,7 @@ def test_unbiased_isoscore_compares_rows_of_different_groups():
     assert bool(states.grad.isfinite().all())
 
 
-def test_fewer_than_four_groups_add_nothing_and_wrong_groups_are_refused():
+def test_fewer_than_four_groups_add_nothing_and_invalid_groups_raise():
     states, text = token_batch()
     loss = UnbiasedIsoScore()
     assert float(loss(states, groups=text % 3)) == 0

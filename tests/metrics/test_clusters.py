@@ -45,7 +45,7 @@ def from_distances(X: np.ndarray, labels: np.ndarray, metric: str = "euclidean")
 
 @pytest.mark.parametrize("metric", METRICS)
 @given(seed=st.integers(0, 10**6), power=st.floats(-100, 100), k=st.integers(2, 6))
-def test_rotation_scale_order_and_names_change_nothing(metric, seed, power, k):
+def test_rotation_scale_order_and_label_names_do_not_matter(metric, seed, power, k):
     rng = np.random.default_rng(seed)
     X, labels = rng.standard_normal((40, 5)) + 1, some_labels(40, k, rng)
     order = rng.permutation(40)
@@ -57,7 +57,7 @@ def test_rotation_scale_order_and_names_change_nothing(metric, seed, power, k):
 
 
 @given(seed=st.integers(0, 10**6), shift=st.floats(-1e4, 1e4))
-def test_translation_changes_nothing(seed, shift):
+def test_translation_does_not_matter(seed, shift):
     rng = np.random.default_rng(seed)
     X, labels = rng.standard_normal((40, 5)), some_labels(40, 3, rng)
     assert isoscope.silhouette(X + shift, labels) == pytest.approx(
@@ -77,14 +77,14 @@ def test_silhouettes_are_between_minus_one_and_one(metric, seed, n, d, gap):
     assert isoscope.silhouette(X, labels, metric=metric) == pytest.approx(scores.mean())
 
 
-def test_tight_and_far_apart_is_one_and_mixed_up_is_below_zero(rng):
+def test_separated_clusters_score_one_and_mixed_ones_below_zero(rng):
     labels = np.arange(60) % 3
     X = 1e6 * np.eye(3)[labels] + rng.standard_normal((60, 3))
     assert isoscope.silhouette(X, labels) > 1 - 1e-5
     assert isoscope.silhouette(X, np.arange(60) // 20) < 0
 
 
-def test_who_is_alone_with_his_label_scores_zero(rng):
+def test_single_member_cluster_scores_zero(rng):
     X = rng.standard_normal((10, 3)) + 1
     labels = [0, 0, 0, 0, 1, 1, 1, 1, 2, 3]
     for metric in METRICS:
@@ -99,7 +99,7 @@ def test_who_is_alone_with_his_label_scores_zero(rng):
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("k", [2, 7])
-def test_silhouettes_are_those_of_scikit_learn(cloud, rng, metric, k):
+def test_silhouettes_match_scikit_learn(cloud, rng, metric, k):
     labels = some_labels(len(cloud), k, rng)
     np.testing.assert_allclose(
         isoscope.silhouette(cloud, labels, metric=metric, per_point=True),
@@ -113,7 +113,7 @@ def test_silhouettes_are_those_of_scikit_learn(cloud, rng, metric, k):
 
 
 @pytest.mark.parametrize("k", range(2, 16))
-def test_silhouettes_are_those_of_cai(vectors, k):
+def test_silhouettes_match_cai(vectors, k):
     arrays, scalars = vectors("cai")
     expected = scalars["cases"]["cluster_center"]["sil"][k - 2]
     # the paper centres first, which no distance sees
@@ -121,7 +121,7 @@ def test_silhouettes_are_those_of_cai(vectors, k):
         assert isoscope.silhouette(X, arrays[f"km_labels_k{k}"]) == pytest.approx(expected, abs=1e-6)
 
 
-def test_the_silhouette_is_that_of_mickus(vectors):
+def test_silhouette_matches_mickus(vectors):
     arrays, scalars = vectors("misc")
     (trace,) = (value for key, value in scalars["cases"].items() if key.startswith("mickus_toy(NOT"))
     assert isoscope.silhouette(arrays["mickus_E0"], arrays["mickus_y"]) == pytest.approx(trace[0][2], abs=1e-8)
@@ -132,7 +132,7 @@ def test_the_silhouette_is_that_of_mickus(vectors):
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("per_point", [False, True])
-def test_every_library_gives_the_same(library, metric, per_point, rng):
+def test_every_library_gives_same_result(library, metric, per_point, rng):
     X, labels = library.array(rng.standard_normal((50, 6)) + 1), some_labels(50, 4, rng)
     found = isoscope.silhouette(X, labels, metric=metric, per_point=per_point)
     assert array_namespace(found) is array_namespace(X)
@@ -145,7 +145,7 @@ def test_every_library_gives_the_same(library, metric, per_point, rng):
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("half", ["float16", "bfloat16"])
-def test_half_precision_is_measured_as_the_numbers_it_holds(metric, half, rng):
+def test_half_precision_is_computed_from_its_exact_values(metric, half, rng):
     torch = pytest.importorskip("torch")
     X, labels = torch.tensor(rng.standard_normal((50, 6)), dtype=getattr(torch, half)), some_labels(50, 4, rng)
     found = isoscope.silhouette(X, labels, metric=metric)
@@ -156,7 +156,7 @@ def test_half_precision_is_measured_as_the_numbers_it_holds(metric, half, rng):
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("layout", ["read-only", "strided", "by columns"])
-def test_memory_may_lie_in_any_way_and_stays_as_it_is(metric, layout, rng):
+def test_any_memory_layout_works_and_input_is_unchanged(metric, layout, rng):
     X, labels = rng.standard_normal((40, 6)), some_labels(40, 3, rng)
     given = {"read-only": X.copy(), "strided": np.repeat(X, 2, axis=0)[::2], "by columns": np.asfortranarray(X)}[layout]
     given.setflags(write=layout != "read-only")
@@ -167,7 +167,7 @@ def test_memory_may_lie_in_any_way_and_stays_as_it_is(metric, layout, rng):
 
 
 @pytest.mark.parametrize("kind", ["strings", "list", "floats", "torch", "jax", "negative"])
-def test_labels_may_be_of_any_kind(kind, rng):
+def test_labels_may_be_of_any_type(kind, rng):
     X, labels = rng.standard_normal((30, 3)), some_labels(30, 3, rng)
     named = {
         "strings": lambda: np.array(["cat", "dog", "ox"])[labels],
@@ -184,7 +184,7 @@ def test_labels_may_be_of_any_kind(kind, rng):
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_gradients_are_finite_differences(metric, rng):
+def test_gradients_match_finite_differences(metric, rng):
     torch = pytest.importorskip("torch")
     X = torch.tensor(rng.standard_normal((10, 3)) + 1, requires_grad=True)
     labels = [0, 0, 0, 1, 1, 1, 1, 2, 2, 3]
@@ -199,7 +199,7 @@ def test_gradients_are_finite_differences(metric, rng):
         *(pytest.param("euclidean", scale) for scale in (1e-170, 1e170)),
     ],
 )
-def test_a_gradient_and_its_blocks_do_not_change_the_value(metric, scale, rng):
+def test_gradient_and_blocks_do_not_change_the_value(metric, scale, rng):
     torch = pytest.importorskip("torch")
     X, labels = torch.tensor(scale * (rng.standard_normal((80, 4)) + 1)), some_labels(80, 3, rng)
     found = isoscope.silhouette(X.clone().requires_grad_(), labels, metric=metric, max_memory=4 * memory_for(32))
@@ -220,14 +220,14 @@ def test_gradients_at_duplicates_are_finite(metric, dtype, rng):
     assert gradient.abs().sum() > 0
 
 
-def test_a_gradient_in_many_dimensions_needs_no_more_memory_on_more_cores(rng):
+def test_gradient_memory_does_not_grow_with_cores(rng):
     torch = pytest.importorskip("torch")
     X = torch.tensor(rng.standard_normal((8, 4096)), requires_grad=True)
     with threadpool_limits(16):
         assert isoscope.silhouette(X, np.arange(8) % 2).requires_grad
 
 
-def test_with_a_gradient_points_nearer_than_rounding_count_as_equal(rng):
+def test_gradient_treats_points_within_rounding_as_equal(rng):
     torch = pytest.importorskip("torch")
     values, labels = rng.standard_normal((20, 4)), np.arange(40) % 2
 
@@ -247,7 +247,7 @@ def test_with_a_gradient_points_nearer_than_rounding_count_as_equal(rng):
 @pytest.mark.parametrize("at", [0, 10])
 @pytest.mark.parametrize("d", [2, 16, 256, 4096])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_two_clusters_near_each_other_and_far_from_a_third_keep_their_digits(rng, near, at, d, dtype):
+def test_close_clusters_keep_precision_next_to_a_distant_one(rng, near, at, d, dtype):
     labels = np.arange(150) % 3
     centres = at + np.array([[0], [near], [1]]) * np.ones(d) / np.sqrt(d)
     X = (centres[labels] + 0.1 * near * rng.standard_normal((150, d)) / np.sqrt(d)).astype(dtype)
@@ -257,14 +257,14 @@ def test_two_clusters_near_each_other_and_far_from_a_third_keep_their_digits(rng
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_far_cloud_keeps_its_digits(rng, dtype):
+def test_large_mean_keeps_full_precision(rng, dtype):
     X, labels = (rng.standard_normal((300, 8)) + 1e4).astype(dtype), some_labels(300, 4, rng)
     np.testing.assert_allclose(
         isoscope.silhouette(X, labels, per_point=True), from_distances(X, labels), atol=tolerance(dtype)
     )
 
 
-def test_a_narrow_cone_keeps_its_digits_in_every_library(library, rng):
+def test_narrow_cone_keeps_precision_in_every_library(library, rng):
     labels = np.arange(60) % 3
     X = library.array(1 + 1e-3 * (rng.standard_normal((60, 8)) + 2 * rng.standard_normal((3, 8))[labels]))
     np.testing.assert_allclose(
@@ -274,7 +274,7 @@ def test_a_narrow_cone_keeps_its_digits_in_every_library(library, rng):
     )
 
 
-def test_a_needle_keeps_its_digits(rng):
+def test_needle_shaped_data_keep_full_precision(rng):
     labels = np.arange(60) % 3
     X = 1 + 1e-5 * (rng.standard_normal((60, 8)) + 2 * rng.standard_normal((3, 8))[labels])
     np.testing.assert_allclose(
@@ -289,7 +289,7 @@ def test_a_needle_keeps_its_digits(rng):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("k", [2, 40])
-def test_blocks_and_threads_change_nothing(rng, dtype, k):
+def test_blocks_and_threads_do_not_matter(rng, dtype, k):
     X, labels = rng.standard_normal((1100, 6)).astype(dtype), some_labels(1100, k, rng)
     expected = isoscope.silhouette(X, labels, per_point=True)
     small = isoscope.silhouette(X, labels, per_point=True, max_memory=memory_for(40))
@@ -303,19 +303,19 @@ def test_blocks_and_threads_change_nothing(rng, dtype, k):
 # edges
 
 
-def test_points_that_are_all_one_score_zero():
+def test_identical_points_score_zero():
     scores = isoscope.silhouette(np.full((20, 3), 0.1), np.arange(20) % 2, per_point=True)
     np.testing.assert_array_equal(scores, np.zeros(20))
 
 
-def test_directions_that_are_all_one_score_zero(rng):
+def test_identical_directions_score_zero(rng):
     for _ in range(8):
         ray = np.outer(1 + rng.random(20), rng.standard_normal(8))
         scores = isoscope.silhouette(ray, np.arange(20) % 2, metric="cosine", per_point=True)
         assert np.abs(scores).max() < tolerance("float64")
 
 
-def test_a_zero_row_is_at_cosine_distance_one(rng):
+def test_zero_row_has_cosine_distance_one(rng):
     X, labels = np.concatenate([rng.standard_normal((20, 4)), np.zeros((1, 4))]), np.arange(21) % 2
     np.testing.assert_allclose(
         isoscope.silhouette(X, labels, metric="cosine", per_point=True),
@@ -345,7 +345,7 @@ TWO = np.arange(20) % 2
         (GOOD[0], TWO, {}, "X has 1 dimension"),
     ],
 )
-def test_what_has_no_silhouette_is_refused_by_what_it_is(X, labels, options, complaint):
+def test_invalid_input_raises(X, labels, options, complaint):
     with pytest.raises(isoscope.InputError, match=re.compile(complaint)):
         isoscope.silhouette(X, labels, **options)
 
@@ -359,7 +359,7 @@ def blobs(rng):
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_three_blobs_are_three_clusters(blobs):
+def test_three_blobs_give_three_clusters(blobs):
     found = isoscope.choose_clusters(blobs, range(2, 6))
     assert found.n_clusters == 3
     assert sorted(found.silhouettes) == [2, 3, 4, 5]
@@ -369,7 +369,7 @@ def test_three_blobs_are_three_clusters(blobs):
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_a_ball_in_many_dimensions_is_one_cluster(rng):
+def test_high_dimensional_ball_gives_one_cluster(rng):
     found = isoscope.choose_clusters(rng.standard_normal((150, 40)), [2, 5])
     assert found.n_clusters == 1
     assert set(found.labels.tolist()) == {0}
@@ -378,7 +378,7 @@ def test_a_ball_in_many_dimensions_is_one_cluster(rng):
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_the_clusters_are_those_of_cai(vectors):
+def test_clusters_match_cai(vectors):
     arrays, scalars = vectors("cai")
     expected = scalars["cases"]["cluster_center"]
     found = isoscope.choose_clusters(arrays["y"], range(2, 5))
@@ -387,7 +387,7 @@ def test_the_clusters_are_those_of_cai(vectors):
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_the_same_seed_chooses_the_same(rng, library):
+def test_same_seed_gives_same_clusters(rng, library):
     X = rng.standard_normal((60, 5))
     first, again = (isoscope.choose_clusters(library.array(X), iter([3, 2]), seed=5, least=-1) for _ in range(2))
     assert isinstance(first.labels, np.ndarray)
@@ -397,7 +397,7 @@ def test_the_same_seed_chooses_the_same(rng, library):
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_a_sample_scores_and_every_row_gets_a_label(blobs):
+def test_sample_is_scored_and_every_row_gets_a_label(blobs):
     found = isoscope.choose_clusters(blobs, [2, 3], sample=40)
     whole = isoscope.choose_clusters(blobs, [2, 3])
     assert found.n_clusters == 3
@@ -408,7 +408,7 @@ def test_a_sample_scores_and_every_row_gets_a_label(blobs):
 
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_one_point_many_times_is_one_cluster():
+def test_identical_points_give_one_cluster():
     found = isoscope.choose_clusters(np.ones((10, 3)), [2, 3])
     assert found.n_clusters == 1
     assert found.silhouettes == {2: 0, 3: 0}
@@ -424,7 +424,7 @@ def test_one_point_many_times_is_one_cluster():
         (np.where(np.arange(20)[:, None] == 7, np.nan, GOOD), [2], "1 of 20 rows with NaN"),
     ],
 )
-def test_numbers_of_clusters_that_cannot_be_are_refused(X, numbers, complaint):
+def test_invalid_numbers_of_clusters_raise(X, numbers, complaint):
     with pytest.raises(isoscope.InputError, match=complaint):
         isoscope.choose_clusters(X, numbers)
 
@@ -433,7 +433,7 @@ def test_numbers_of_clusters_that_cannot_be_are_refused(X, numbers, complaint):
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_more_restarts_never_end_looser(rng):
+def test_more_restarts_never_increase_inertia(rng):
     X = rng.standard_normal((120, 4)) + 4 * rng.standard_normal((8, 4))[np.arange(120) % 8]
 
     def spread(restarts):
@@ -447,7 +447,7 @@ def test_more_restarts_never_end_looser(rng):
 
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("sample", [40, 1000])
-def test_the_error_is_that_of_the_mean_of_the_rows_scores(blobs, sample):
+def test_error_is_the_standard_error_of_mean_row_score(blobs, sample):
     found = isoscope.choose_clusters(blobs, [2, 3], sample=sample)
     assert sorted(found.errors) == [2, 3]
     if sample == 1000:
@@ -460,12 +460,12 @@ def test_the_error_is_that_of_the_mean_of_the_rows_scores(blobs, sample):
 
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_one_point_many_times_is_sure():
+def test_identical_points_have_zero_error():
     assert isoscope.choose_clusters(np.ones((10, 3)), [2, 3]).errors == {2: 0, 3: 0}
 
 
 @pytest.mark.parametrize("restarts", [0, -1, 1.5])
-def test_restarts_that_cannot_be_are_refused(restarts):
+def test_invalid_restarts_raise(restarts):
     with pytest.raises(isoscope.InputError, match="restarts is"):
         isoscope.choose_clusters(GOOD, [2], restarts=restarts)
 

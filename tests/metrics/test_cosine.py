@@ -84,12 +84,12 @@ seeds = st.integers(0, 2**32 - 1).map(np.random.default_rng)
 
 
 @given(grids)
-def test_mean_cosine_is_that_of_the_full_matrix(X):
+def test_mean_cosine_equals_mean_of_full_matrix(X):
     assert isoscope.mean_cosine(X) == pytest.approx(off_diagonal(cosine_similarity(X)).mean(), abs=TOL)
 
 
 @given(grids)
-def test_contributions_are_each_coordinates_part_of_the_mean_over_pairs(X):
+def test_contributions_split_the_mean_over_coordinates(X):
     lengths = np.linalg.norm(X, axis=1, keepdims=True)
     unit = X / np.where(lengths > 0, lengths, 1)
     parts = [off_diagonal(np.outer(column, column)).mean() for column in unit.T]
@@ -98,7 +98,7 @@ def test_contributions_are_each_coordinates_part_of_the_mean_over_pairs(X):
 
 
 @given(typed_grids)
-def test_similarities_are_the_means_over_pairs(typed_grid):
+def test_similarities_equal_means_over_pairs(typed_grid):
     X, types = typed_grid
     counts = np.unique(types, return_counts=True)[1]
     if counts.max() > 1:
@@ -110,7 +110,7 @@ def test_similarities_are_the_means_over_pairs(typed_grid):
 
 
 @given(typed_grids, seeds)
-def test_clustered_similarities_take_each_clusters_mean_out(typed_grid, rng):
+def test_clustered_similarities_subtract_each_cluster_mean(typed_grid, rng):
     X, types = typed_grid
     clusters = rng.integers(0, 3, len(X))
     X = X + 0.1 * rng.standard_normal(X.shape)  # a centred row that is zero up to rounding has a direction of noise
@@ -128,7 +128,7 @@ def test_clustered_similarities_take_each_clusters_mean_out(typed_grid, rng):
 
 
 @given(grids)
-def test_one_type_or_one_row_a_type_gives_the_mean_cosine(X):
+def test_one_type_or_one_row_per_type_gives_mean_cosine(X):
     everything = pytest.approx(isoscope.mean_cosine(X), abs=TOL)
     assert isoscope.intra_similarity(X, np.zeros(len(X))) == everything
     for average in ("instances", "types"):
@@ -151,7 +151,7 @@ def test_length_of_each_row_does_not_matter(metric, rng):
 
 
 @each(ALL)
-def test_rows_too_long_or_short_to_be_squared_have_a_direction(metric, rng):
+def test_rows_whose_squares_overflow_or_underflow_have_a_direction(metric, rng):
     X = rng.standard_normal((20, 5)) + 1
     for scale in (1e-300, 1e300):
         assert metric(X * scale) == pytest.approx(metric(X), abs=TOL)
@@ -179,14 +179,14 @@ def test_tiles_do_not_matter(metric, rows, rng, monkeypatch):
 # The sampled variant
 
 
-def test_a_cap_that_no_type_reaches_changes_nothing(rng):
+def test_cap_above_every_type_count_changes_nothing(rng):
     X, types = rng.standard_normal((30, 4)), np.arange(30) % 3
     for metric in (isoscope.intra_similarity, isoscope.inter_similarity):
         assert metric(X, types, per_type_cap=10, seed=3) == metric(X, types)
 
 
 @pytest.mark.parametrize("cap", [1, 2])
-def test_a_cap_takes_so_many_of_each_type(cap, rng):
+def test_cap_limits_rows_per_type(cap, rng):
     X, types = rng.standard_normal((9, 4)), np.array([0, 1, 0, 1, 2, 0, 1, 0, 1])
     draws = product(*[combinations(own, min(cap, len(own))) for own in members(types)])
     possible = [inter_by_pairs(X[rows], types[rows]) for rows in (np.concatenate(draw) for draw in draws)]
@@ -195,14 +195,14 @@ def test_a_cap_takes_so_many_of_each_type(cap, rng):
     assert all(np.isclose(value, possible, rtol=0, atol=TOL).any() for value in found)
 
 
-def test_a_seed_fixes_the_sample(rng):
+def test_seed_determines_the_sample(rng):
     X, types = rng.standard_normal((60, 4)), np.arange(60) % 3
     draw = partial(isoscope.intra_similarity, X, types, per_type_cap=4)
     assert draw(seed=1) == draw(seed=1)
     assert draw(seed=1) != draw(seed=2)
 
 
-def test_one_instance_a_type_estimates_the_mean_over_pairs_of_types(rng):
+def test_one_instance_per_type_estimates_mean_over_type_pairs(rng):
     types = np.repeat([0, 1, 2, 3], [20, 10, 5, 2])
     X = rng.standard_normal((37, 3)) + np.array([[3, 0, 0], [3, 1, 0], [-3, 0, 0], [0, 3, 0]])[types]
     draws = [isoscope.inter_similarity(X, types, per_type_cap=1, seed=seed) for seed in range(400)]
@@ -212,7 +212,7 @@ def test_one_instance_a_type_estimates_the_mean_over_pairs_of_types(rng):
     assert abs(isoscope.inter_similarity(X, types) - exact) > 8 * spread  # and not that over pairs of instances
 
 
-def test_cap_and_clusters_go_together(rng):
+def test_cap_and_clusters_can_be_combined(rng):
     X, types, clusters = rng.standard_normal((30, 4)), np.arange(30) % 3, np.arange(30) // 15
     expected = isoscope.intra_similarity(X, types, clustered=clusters)
     assert isoscope.intra_similarity(X, types, clustered=clusters, per_type_cap=10) == pytest.approx(expected, abs=TOL)
@@ -222,7 +222,7 @@ def test_cap_and_clusters_go_together(rng):
 
 
 @each(ALL)
-def test_gradient_is_that_of_finite_differences(metric, rng):
+def test_gradient_matches_finite_differences(metric, rng):
     torch = pytest.importorskip("torch")
     X = torch.tensor(rng.standard_normal((11, 4)) + 1, requires_grad=True)
     assert torch.autograd.gradcheck(metric, [X])
@@ -239,7 +239,7 @@ def test_gradient_is_finite_at_zero_rows_and_duplicates(metric, rng):
 
 
 @each({name: ALL[name] for name in ("mean_cosine", "intra")})
-def test_jax_and_torch_give_the_same_gradient(metric, rng):
+def test_jax_and_torch_gradients_agree(metric, rng):
     jax, torch = pytest.importorskip("jax"), pytest.importorskip("torch")
     values = rng.standard_normal((40, 6)) + 1
     X = torch.tensor(values, requires_grad=True)
@@ -252,7 +252,7 @@ def test_jax_and_torch_give_the_same_gradient(metric, rng):
 
 
 @pytest.mark.parametrize("case", ["cosreg_n50_d8", "cosreg_n3_d2"])
-def test_mean_cosine_agrees_with_the_published_regulariser(case, vectors):
+def test_mean_cosine_agrees_with_the_published_regularizer(case, vectors):
     clouds, published = vectors("isoscore_star")
     n = len(clouds[case])
     theirs = published["cases"][case]["cosreg"] * n / (n - 1)  # they divide by n² and we by n(n−1)
@@ -267,7 +267,7 @@ def test_intra_similarity_agrees_with_its_authors(case, center, vectors):
     assert found == pytest.approx(published["cases"][case]["value"], abs=1e-6)
 
 
-def test_inter_similarity_of_one_instance_a_type_agrees_with_its_authors(vectors):
+def test_inter_similarity_of_one_instance_per_type_agrees_with_authors(vectors):
     clouds, published = vectors("cai")
     X = clouds["inter_maxl1_y"]
     (expected,) = (case["value"] for name, case in published["cases"].items() if name.startswith("inter_one_instance"))
@@ -277,7 +277,7 @@ def test_inter_similarity_of_one_instance_a_type_agrees_with_its_authors(vectors
 @pytest.mark.parametrize(
     ("case", "center"), [("inter_all_instances(maxl=1000)", False), ("inter_all_instances_center", True)]
 )
-def test_mean_cosine_is_what_the_authors_code_gives_for_many_instances_a_type(case, center, vectors):
+def test_mean_cosine_matches_authors_code_for_many_instances(case, center, vectors):
     # with more than one instance a type their S_inter counts pairs of one type too
     clouds, published = vectors("cai")
     X = clouds["y"] - center * clouds["y"].mean(axis=0)
@@ -304,7 +304,7 @@ def test_mean_cosine_agrees_with_scikit_learn(cloud):
 
 
 @each(ALL)
-def test_every_library_gives_its_own_kind_and_the_same_value(metric, library, rng):
+def test_every_library_returns_its_own_type_and_same_value(metric, library, rng):
     X = library.array(rng.standard_normal((40, 6)) + 0.5)
     value = metric(X)
     assert array_namespace(value) is array_namespace(X)
@@ -316,7 +316,7 @@ def test_every_library_gives_its_own_kind_and_the_same_value(metric, library, rn
 
 @each(ALL)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision_is_read_and_answered_in_float32(metric, dtype, rng):
+def test_half_precision_input_gives_float32_result(metric, dtype, rng):
     torch = pytest.importorskip("torch")
     X = torch.tensor(rng.standard_normal((40, 6)) + 0.5).to(getattr(torch, dtype))
     value = metric(X)
@@ -324,7 +324,7 @@ def test_half_precision_is_read_and_answered_in_float32(metric, dtype, rng):
     assert value.numpy() == pytest.approx(metric(X.double().numpy()), abs=tolerance("float32"))
 
 
-def test_types_may_be_of_the_clouds_library(library, rng):
+def test_types_may_use_the_library_of_the_data(library, rng):
     X, types = rng.standard_normal((40, 6)), some_types(40)
     labels = array_namespace(library.array(X)).asarray(types)
     found = isoscope.intra_similarity(library.array(X), labels)
@@ -339,13 +339,13 @@ def test_types_may_be_of_the_clouds_library(library, rng):
     [lambda X: X, lambda X: X + 1e4, lambda X: np.repeat(X[: len(X) // 2], 2, axis=0) + 1e-5 * X],
     ids=["near", "far", "near_duplicates"],
 )
-def test_float32_keeps_its_digits(metric, shape, place, rng):
+def test_float32_keeps_full_precision(metric, shape, place, rng):
     X = place(rng.standard_normal(shape)).astype(np.float32)
     expected = metric(X.astype(np.float64))
     assert metric(X) == pytest.approx(expected, rel=tolerance("float32"), abs=1e-6)
 
 
-def test_mean_cosine_of_nearly_one_direction_keeps_its_distance_from_one(rng):
+def test_mean_cosine_near_one_keeps_full_precision(rng):
     X = rng.standard_normal((50, 8)) + 1e4
     unit = X / np.linalg.norm(X, axis=1, keepdims=True)
     angles = off_diagonal(np.square(unit[:, None] - unit[None]).sum(axis=2)) / 2  # 1 − cos without cancellation
@@ -370,14 +370,14 @@ def test_a_zero_vector_has_cosine_zero_to_everything(X, expected):
     assert isoscope.intra_similarity(X, [0] * len(X)) == pytest.approx(expected, abs=TOL)
 
 
-def test_types_with_one_row_do_not_count_inside(rng):
+def test_single_row_types_are_excluded_from_intra_similarity(rng):
     X = rng.standard_normal((8, 3))
     types = ["a", "a", "b", "b", "b", "c", "d", "e"]
     assert isoscope.intra_similarity(X, types) == pytest.approx(isoscope.intra_similarity(X[:5], types[:5]), abs=TOL)
 
 
 @each(ALL)
-def test_memory_layout_does_not_matter_and_the_input_is_left_alone(metric, rng):
+def test_memory_layout_does_not_matter_and_input_is_unchanged(metric, rng):
     assert_any_memory_will_do(metric, rng.standard_normal((30, 8)) + 1, abs=TOL)
 
 
@@ -393,7 +393,7 @@ def test_memory_layout_does_not_matter_and_the_input_is_left_alone(metric, rng):
     ],
     ids=["1d", "3d", "one_row", "no_column", "nan"],
 )
-def test_what_cannot_be_measured_is_refused_by_name(metric, X, message):
+def test_invalid_input_raises(metric, X, message):
     with pytest.raises(InputError, match=message):
         metric(X)
 
@@ -410,13 +410,13 @@ def test_what_cannot_be_measured_is_refused_by_name(metric, X, message):
         ([0, 1] * 5, {"clustered": [0] * 8}, "clustered has 8 entries but X has 10 rows"),
     ],
 )
-def test_labels_that_do_not_fit_are_refused_by_name(metric, types, options, message, rng):
+def test_invalid_labels_raise(metric, types, options, message, rng):
     with pytest.raises(InputError, match=message):
         metric(rng.standard_normal((10, 3)), types, **options)
 
 
 @pytest.mark.parametrize("entries", [8, 12])
-def test_clusters_of_another_length_are_refused_beside_a_cap(entries, rng):
+def test_clusters_of_wrong_length_raise_with_a_cap(entries, rng):
     X, types = rng.standard_normal((10, 3)), [0, 1] * 5
     with pytest.raises(InputError, match=f"clustered has {entries} entries but X has 10 rows"):
         isoscope.intra_similarity(X, types, per_type_cap=5, clustered=[0] * entries)
@@ -445,13 +445,13 @@ def test_clusters_of_another_length_are_refused_beside_a_cap(entries, rng):
         ),
     ],
 )
-def test_nothing_to_compare_is_refused_by_name(ask, message, rng):
+def test_missing_comparisons_raise(ask, message, rng):
     with pytest.raises(InputError, match=message):
         ask(rng.standard_normal((6, 3)))
 
 
 @each({name: ALL[name] for name in ("mean_cosine", "cosine_contribution", "intra", "inter_clustered")})
-def test_a_cloud_on_its_side_draws_a_warning_at_the_callers_line(metric, rng):
+def test_transposed_input_warns_at_the_callers_line(metric, rng):
     with pytest.warns(isoscope.DataWarning, match="50 rows and 101 columns") as caught:
         metric(rng.standard_normal((50, 101)))
     assert [warning.filename for warning in caught] == [__file__]

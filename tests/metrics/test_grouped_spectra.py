@@ -16,13 +16,13 @@ def tokens(rng):
     return rng.standard_normal((9, 5))[TEXT] + rng.standard_normal((len(TEXT), 5)) * [3, 2, 1, 1, 0.5]
 
 
-def test_groups_of_one_row_are_independent_rows(tokens):
+def test_groups_of_one_row_equal_independent_rows(tokens):
     own = [f"text {i}" for i in range(len(tokens))]
     assert isoscope.isoscore(tokens, unbiased=True, groups=own) == isoscope.isoscore(tokens, unbiased=True)
     assert isoscope.isoscore_interval(tokens, groups=own) == isoscope.isoscore_interval(tokens)
 
 
-def test_isoscore_and_participation_ratio_are_the_same_estimate(tokens):
+def test_isoscore_and_participation_ratio_estimates_agree(tokens):
     for groups in (None, TEXT):
         score = isoscope.isoscore(tokens, unbiased=True, groups=groups)
         ratio = isoscope.participation_ratio(tokens, unbiased=True, groups=groups)
@@ -40,21 +40,21 @@ def test_names_and_order_of_groups_do_not_matter(tokens, rng):
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1e-30, 1.0, 1e30, 1e150])
-def test_scale_and_place_do_not_matter(tokens, scale):
+def test_scale_and_translation_do_not_matter(tokens, scale):
     expected = isoscope.isoscore(tokens, unbiased=True, groups=TEXT)
     np.testing.assert_allclose(
         isoscope.isoscore((tokens + 100) * scale, unbiased=True, groups=TEXT), expected, rtol=1e-10
     )
 
 
-def test_the_interval_is_the_jackknife_that_leaves_out_one_group_at_a_time(tokens):
+def test_interval_is_the_leave_one_group_out_jackknife(tokens):
     value, low, high = isoscope.isoscore_interval(tokens, groups=TEXT)
     left = [isoscope.isoscore(tokens[g != TEXT], unbiased=True, groups=TEXT[g != TEXT]) for g in range(9)]
     reach = stats.t.ppf(0.975, 8) * np.sqrt(8 * np.var(left))
     np.testing.assert_allclose([low, high], [value - reach, value + reach], rtol=1e-10)
 
 
-def test_many_groups_are_left_out_in_64_sets(rng):
+def test_many_groups_are_left_out_in_64_blocks(rng):
     text = np.repeat(np.arange(400), 2)
     X = rng.standard_normal((400, 4))[text] + rng.standard_normal((800, 4))
     rows = isoscope.isoscore_interval(X)
@@ -71,7 +71,7 @@ def test_every_library_gives_the_same_value(tokens, library):
     assert [float(number) for number in found] == pytest.approx(expected, rel=tol)
 
 
-def test_the_gradient_is_that_of_finite_differences(tokens):
+def test_gradient_matches_finite_differences(tokens):
     torch = pytest.importorskip("torch")
     X = torch.tensor(tokens, requires_grad=True)
     isoscope.isoscore(X, unbiased=True, groups=TEXT).backward()
@@ -83,7 +83,7 @@ def test_the_gradient_is_that_of_finite_differences(tokens):
 
 
 @pytest.mark.parametrize(("texts", "power"), [(6, 0), (6, 1), (12, 1)])
-def test_intervals_hold_the_truth_where_those_for_independent_rows_do_not(texts, power):
+def test_grouped_intervals_cover_the_truth_where_row_intervals_do_not(texts, power):
     rng, d, runs = np.random.default_rng([texts, power]), 8, 200
     variances = np.arange(1, d + 1.0) ** -power
     truth = (variances.sum() ** 2 / (variances**2).sum() - 1) / (d - 1)
@@ -102,7 +102,7 @@ def test_intervals_hold_the_truth_where_those_for_independent_rows_do_not(texts,
     assert abs(np.mean(values) - truth) < 0.05
 
 
-def test_groups_need_the_unbiased_estimate_and_enough_of_them(tokens):
+def test_groups_need_the_unbiased_estimate_and_enough_groups(tokens):
     with pytest.raises(InputError, match="pass unbiased=True"):
         isoscope.isoscore(tokens, groups=TEXT)
     with pytest.raises(InputError, match="pass unbiased=True"):
@@ -117,7 +117,7 @@ def test_groups_need_the_unbiased_estimate_and_enough_of_them(tokens):
         isoscope.isoscore(np.ones((35, 4)), unbiased=True, groups=TEXT)
 
 
-def test_the_row_estimate_of_the_dimensionality_package_is_the_same(tokens):
+def test_row_estimate_matches_the_dimensionality_package(tokens):
     dimensionality = pytest.importorskip("dimensionality")
     theirs = dimensionality.participation_ratio(tokens, return_all=True)["row"]
     np.testing.assert_allclose(isoscope.participation_ratio(tokens, unbiased=True), theirs, rtol=1e-12)

@@ -58,7 +58,7 @@ seeds = st.integers(0, 2**32 - 1).map(np.random.default_rng)
 
 
 @given(clouds(), st.floats(0.01, 10))
-def test_uniformity_is_the_mean_over_pairs(X, t):
+def test_uniformity_equals_mean_over_pairs(X, t):
     assert isoscope.uniformity(X, t) == pytest.approx(uniformity_by_pairs(X, t), rel=TOL, abs=1e-14)
 
 
@@ -67,13 +67,13 @@ def test_uniformity_is_the_mean_over_pairs(X, t):
     "t",
     [1e-3, 0.5, 2, 5, 10, 30, 100, 1000],
 )
-def test_uniformity_holds_for_every_t(t, dtype, rng):
+def test_uniformity_is_correct_for_every_t(t, dtype, rng):
     X = rng.standard_normal((60, 384)).astype(dtype)
     assert isoscope.uniformity(X, t) == pytest.approx(uniformity_by_pairs(X, t), rel=tolerance(dtype))
 
 
 @given(clouds(), seeds, st.sampled_from([0.5, 1, 2, 3]))
-def test_alignment_is_the_mean_over_partners(X, rng, alpha):
+def test_alignment_equals_mean_over_partners(X, rng, alpha):
     Y = X + rng.standard_normal(X.shape)
     expected = pytest.approx(alignment_by_pairs(X, Y, alpha), rel=TOL)
     assert isoscope.alignment(X, Y, alpha) == expected
@@ -103,11 +103,11 @@ def test_rotation_lengths_and_order_do_not_matter(X, rng):
     ],
     ids=["one_direction", "orthogonal", "opposite", "triangle"],
 )
-def test_equal_distances_give_just_that(X, squared, t):
+def test_uniformity_of_equal_distances_is_minus_t_times_square(X, squared, t):
     assert isoscope.uniformity(X, t) == pytest.approx(-t * squared, rel=TOL, abs=TOL)
 
 
-def test_a_uniform_sphere_of_many_dimensions_gives_twice_t(rng):
+def test_uniform_high_dimensional_sphere_gives_minus_2t(rng):
     # the squared distances of a high sphere are all near 2
     assert isoscope.uniformity(rng.standard_normal((250, 2000))) == pytest.approx(-4, abs=0.01)
 
@@ -132,13 +132,13 @@ def test_tiles_do_not_matter(dtype, rng):
 
 
 @each(ALL)
-def test_gradient_is_that_of_finite_differences(metric, rng):
+def test_gradient_matches_finite_differences(metric, rng):
     torch = pytest.importorskip("torch")
     X = torch.tensor(rng.standard_normal((8, 4)), requires_grad=True)
     assert torch.autograd.gradcheck(metric, [X])
 
 
-def test_gradient_passes_through_every_tile(rng):
+def test_gradient_flows_through_every_tile(rng):
     torch = pytest.importorskip("torch")
     X = torch.tensor(rng.standard_normal((70, 4)), requires_grad=True)
     (whole,) = torch.autograd.grad(isoscope.uniformity(X), X)
@@ -147,7 +147,7 @@ def test_gradient_passes_through_every_tile(rng):
 
 
 @pytest.mark.parametrize("alpha", [0.5, 1, 2, 3])
-def test_equal_partners_pull_neither(alpha, rng):
+def test_equal_partners_have_zero_gradient(alpha, rng):
     torch = pytest.importorskip("torch")
     X = torch.tensor(rng.standard_normal((8, 4)), requires_grad=True)
     isoscope.alignment(X, X.detach().clone(), alpha).backward()
@@ -162,7 +162,7 @@ def test_equal_directions_have_a_finite_gradient():
 
 
 @each(ALL)
-def test_jax_and_torch_give_the_same_gradient(metric, rng):
+def test_jax_and_torch_gradients_agree(metric, rng):
     jax, torch = pytest.importorskip("jax"), pytest.importorskip("torch")
     values = rng.standard_normal((40, 6))
     X = torch.tensor(values, requires_grad=True)
@@ -175,7 +175,7 @@ def test_jax_and_torch_give_the_same_gradient(metric, rng):
 
 
 @pytest.mark.parametrize("t", [1, 2, 4])
-def test_both_agree_with_the_code_that_wang_and_isola_print(cloud, t, rng):
+def test_both_agree_with_code_of_wang_and_isola(cloud, t, rng):
     torch = pytest.importorskip("torch")
     x = torch.nn.functional.normalize(torch.tensor(cloud))
     y = torch.nn.functional.normalize(torch.tensor(cloud + rng.standard_normal(cloud.shape)))
@@ -189,7 +189,7 @@ def test_both_agree_with_the_code_that_wang_and_isola_print(cloud, t, rng):
 
 
 @each(ALL)
-def test_every_library_gives_its_own_kind_and_the_same_value(metric, library, rng):
+def test_every_library_returns_its_own_type_and_same_value(metric, library, rng):
     X = library.array(rng.standard_normal((40, 6)) + 0.5)
     value = metric(X)
     assert array_namespace(value) is array_namespace(X)
@@ -201,7 +201,7 @@ def test_every_library_gives_its_own_kind_and_the_same_value(metric, library, rn
 
 @each(ALL)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision_is_read_and_answered_in_float32(metric, dtype, rng):
+def test_half_precision_input_gives_float32_result(metric, dtype, rng):
     torch = pytest.importorskip("torch")
     X = torch.tensor(rng.standard_normal((40, 6)) + 0.5).to(getattr(torch, dtype))
     value = metric(X)
@@ -216,7 +216,7 @@ def test_half_precision_is_read_and_answered_in_float32(metric, dtype, rng):
     [lambda X: X, lambda X: X + 1e4, lambda X: np.repeat(X[: len(X) // 2], 2, axis=0) + 1e-5 * X],
     ids=["near", "far", "near_duplicates"],
 )
-def test_float32_keeps_its_digits(metric, shape, place, rng):
+def test_float32_keeps_full_precision(metric, shape, place, rng):
     X = place(rng.standard_normal(shape)).astype(np.float32)
     # cosines of unit vectors in float32 are good to a few eps, and so is their mean
     assert metric(X) == pytest.approx(metric(X.astype(np.float64)), rel=tolerance("float32"), abs=1e-6)
@@ -226,7 +226,7 @@ def test_float32_keeps_its_digits(metric, shape, place, rng):
 
 
 @each(ALL)
-def test_memory_layout_does_not_matter_and_the_input_is_left_alone(metric, rng):
+def test_memory_layout_does_not_matter_and_input_is_unchanged(metric, rng):
     assert_any_memory_will_do(metric, rng.standard_normal((30, 8)) + 1, rel=TOL)
 
 
@@ -243,18 +243,18 @@ def test_memory_layout_does_not_matter_and_the_input_is_left_alone(metric, rng):
     ],
     ids=["1d", "3d", "empty", "one_column", "nan", "zero"],
 )
-def test_what_cannot_be_measured_is_refused_by_name(metric, X, message):
+def test_invalid_input_raises(metric, X, message):
     with pytest.raises(InputError, match=message):
         metric(X)
 
 
 @pytest.mark.parametrize("t", [0, -1, np.nan])
-def test_t_out_of_range_is_refused_by_name(t):
+def test_t_out_of_range_raises(t):
     with pytest.raises(InputError, match=f"t is {t}: need a number above 0"):
         isoscope.uniformity(np.eye(3), t)
 
 
-def test_too_little_memory_is_refused_by_name():
+def test_too_little_memory_raises():
     with pytest.raises(InputError, match="max_memory is 100 bytes: need at least"):
         isoscope.uniformity(np.eye(3), max_memory=100)
 
@@ -269,12 +269,12 @@ def test_too_little_memory_is_refused_by_name():
         (np.diag([1.0, np.nan, 1]), "Y has 1 of 3 rows with NaN or infinity, the first is row 1"),
     ],
 )
-def test_partners_that_do_not_fit_are_refused_by_name(Y, message):
+def test_mismatched_partners_raise(Y, message):
     with pytest.raises(InputError, match=message):
         isoscope.alignment(np.eye(3), Y)
 
 
-def test_partners_of_another_library_are_refused_by_name():
+def test_partners_of_another_library_raise():
     torch = pytest.importorskip("torch")
     with pytest.raises(
         InputError, match=r"X is a .*numpy array but Y is a .*torch array: need arrays from the same library"
@@ -283,18 +283,18 @@ def test_partners_of_another_library_are_refused_by_name():
 
 
 @pytest.mark.parametrize("alpha", [0, -2, np.nan])
-def test_alpha_out_of_range_is_refused_by_name(alpha):
+def test_alpha_out_of_range_raises(alpha):
     with pytest.raises(InputError, match=f"alpha is {alpha}: need a number above 0"):
         isoscope.alignment(np.eye(3), np.eye(3), alpha)
 
 
-def test_one_pair_can_be_aligned_and_two_directions_uniform():
+def test_one_pair_has_alignment_and_two_directions_have_uniformity():
     assert isoscope.alignment([[1, 0]], [[0, 3]]) == pytest.approx(2)
     with pytest.raises(InputError, match="X has 1 row: need at least 2 vectors"):
         isoscope.uniformity([[1, 0]])
 
 
-def test_a_cloud_on_its_side_draws_a_warning_at_the_callers_line(rng):
+def test_transposed_input_warns_at_the_callers_line(rng):
     with pytest.warns(isoscope.DataWarning, match="50 rows and 101 columns") as caught:
         isoscope.uniformity(rng.standard_normal((50, 101)))
     assert [warning.filename for warning in caught] == [__file__]

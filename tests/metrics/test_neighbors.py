@@ -56,7 +56,7 @@ def two_neighbor_slope(r: np.ndarray, discard: float = 0.1) -> float:
 
 @of_each_measure
 @given(seed=st.integers(0, 10**6), power=st.floats(-100, 100))
-def test_rotation_scale_and_order_change_nothing(measure, seed, power):
+def test_rotation_scale_and_order_do_not_matter(measure, seed, power):
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((40, 4)) @ rng.standard_normal((4, 6))
     moved = 10**power * rng.permutation(X) @ rotation(6, rng)
@@ -65,13 +65,13 @@ def test_rotation_scale_and_order_change_nothing(measure, seed, power):
 
 @pytest.mark.parametrize("name", ["lid", "two_nn", "hubness", "largest"])
 @given(seed=st.integers(0, 10**6), shift=st.floats(-1e4, 1e4))
-def test_translation_changes_nothing(name, seed, shift):
+def test_translation_does_not_matter(name, seed, shift):
     X = np.random.default_rng(seed).standard_normal((40, 5))
     assert MEASURES[name](X + shift) == pytest.approx(MEASURES[name](X), rel=tolerance("float64"))
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
-def test_cai_counts_all_neighbors_and_halves(cloud, metric):
+def test_cai_convention_counts_all_neighbors_and_halves(cloud, metric):
     whole = isoscope.lid(cloud, 9, metric=metric)
     expected = float(whole) * 9 / 7 / 2
     assert isoscope.lid(cloud, 9, metric=metric, convention="cai") == pytest.approx(expected, rel=tolerance("float64"))
@@ -84,7 +84,7 @@ def test_cosine_is_the_chord_of_unit_vectors(cloud):
 
 
 @pytest.mark.parametrize("d", [1, 2, 5])
-def test_coordinates_that_say_nothing_change_nothing(rng, d):
+def test_constant_coordinates_do_not_matter(rng, d):
     X = rng.random((300, d))
     wide = X @ np.eye(d, 50)
     assert isoscope.lid(wide, 20) == pytest.approx(isoscope.lid(X, 20), rel=tolerance("float64"))
@@ -92,7 +92,7 @@ def test_coordinates_that_say_nothing_change_nothing(rng, d):
     assert isoscope.two_nn(X) == pytest.approx(d, rel=0.2)  # 300 points tell it within a fifth
 
 
-def test_a_hub_in_the_middle_is_everybodys_neighbor():
+def test_central_hub_is_a_neighbor_of_every_row():
     n = 9
     star = np.concatenate([np.eye(n - 1), np.zeros((1, n - 1))])
     times = np.array([1] + [0] * (n - 2) + [n - 1])
@@ -100,7 +100,7 @@ def test_a_hub_in_the_middle_is_everybodys_neighbor():
     assert found == pytest.approx((skew(times), (n - 2) / n, n - 1))
 
 
-def test_if_all_are_neighbors_there_is_no_hub(rng):
+def test_no_hubs_if_all_rows_are_neighbors(rng):
     assert isoscope.hubness(rng.standard_normal((12, 3)), 11) == (0, 0, 11)
     assert isoscope.hubness([[0, 1], [5, 5]], 1) == (0, 0, 1)
 
@@ -110,14 +110,14 @@ def test_if_all_are_neighbors_there_is_no_hub(rng):
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 @pytest.mark.parametrize("k", [3, 19])
-def test_lid_is_that_of_brute_force(cloud, k, metric):
+def test_lid_matches_brute_force(cloud, k, metric):
     expected = local_dimension(neighbor_distances(cloud, k, metric))
     assert isoscope.lid(cloud, k, metric=metric) == pytest.approx(expected, rel=tolerance("float64"))
 
 
 @pytest.mark.parametrize("d", [2, 5])
 @pytest.mark.parametrize("k", [5, 20])
-def test_lid_is_the_unbiased_estimate_of_scikit_dimension(rng, d, k):
+def test_lid_matches_unbiased_estimate_of_scikit_dimension(rng, d, k):
     skdim = pytest.importorskip("skdim")
     X = rng.random((400, d)) @ rng.standard_normal((d, 12))
     fitted = skdim.id.MLE(unbiased=True).fit(X, n_neighbors=k)
@@ -126,7 +126,7 @@ def test_lid_is_the_unbiased_estimate_of_scikit_dimension(rng, d, k):
 
 @pytest.mark.parametrize("d", [2, 6])
 @pytest.mark.parametrize("k", [4, 10])
-def test_lid_has_no_bias_where_the_density_is_uniform(rng, d, k):
+def test_lid_is_unbiased_for_uniform_density(rng, d, k):
     # the k nearest of a point are as far as Poisson points in a ball: volumes are sums of exponential steps
     volumes = np.cumsum(rng.exponential(size=(40_000, k)), axis=1)
     found, known = local_dimensions(np, volumes ** (1 / d), 1e-16)
@@ -139,7 +139,7 @@ def test_lid_has_no_bias_where_the_density_is_uniform(rng, d, k):
 @pytest.mark.parametrize("name", ["lid_gauss_500x8", "lid_plane2_in_16_500"])
 @pytest.mark.parametrize(("short", "metric"), [("l2", "euclidean"), ("cos", "cosine")])
 @pytest.mark.parametrize("k", [20, 100])
-def test_lid_is_that_of_cai(vectors, name, short, metric, k):
+def test_lid_matches_cai(vectors, name, short, metric, k):
     arrays, scalars = vectors("cai")
     expected = scalars["cases"][name][f"{short}_k{k}"]["mean"]
     found = isoscope.lid(arrays[name], k, metric=metric, convention="cai")
@@ -147,13 +147,13 @@ def test_lid_is_that_of_cai(vectors, name, short, metric, k):
 
 
 @pytest.mark.parametrize("name", ["id_plane2_in10_800", "id_gauss5_600"])
-def test_two_nn_is_that_of_the_papers(vectors, name):
+def test_two_nn_matches_the_papers(vectors, name):
     arrays, scalars = vectors("misc")
     assert isoscope.two_nn(arrays[name]) == pytest.approx(scalars["cases"][name]["skdim_TwoNN"], rel=1e-6)
 
 
 @pytest.mark.parametrize("discard", [0.05, 0.1, 0.3])
-def test_two_nn_is_that_of_scikit_dimension(cloud, discard):
+def test_two_nn_matches_scikit_dimension(cloud, discard):
     skdim = pytest.importorskip("skdim")
     expected = skdim.id.TwoNN(discard_fraction=discard).fit(cloud).dimension_
     assert isoscope.two_nn(cloud, discard=discard) == pytest.approx(expected, rel=tolerance("float64"))
@@ -161,7 +161,7 @@ def test_two_nn_is_that_of_scikit_dimension(cloud, discard):
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 @pytest.mark.parametrize("k", [1, 10])
-def test_hubs_are_those_of_scikit_learn(cloud, k, metric):
+def test_hubs_match_scikit_learn(cloud, k, metric):
     X = cloud if metric == "euclidean" else cloud / np.linalg.norm(cloud, axis=1, keepdims=True)
     found = NearestNeighbors(n_neighbors=k).fit(X).kneighbors(return_distance=False)
     times = np.bincount(found.ravel(), minlength=len(X))
@@ -173,7 +173,7 @@ def test_hubs_are_those_of_scikit_learn(cloud, k, metric):
 
 
 @of_each_measure
-def test_every_library_gives_the_same(library, measure, rng):
+def test_every_library_gives_same_result(library, measure, rng):
     X = library.array(rng.standard_normal((60, 7)) + 1)
     found = measure(X)
     assert array_namespace(found) is array_namespace(X)
@@ -185,7 +185,7 @@ def test_every_library_gives_the_same(library, measure, rng):
 
 @of_each_measure
 @pytest.mark.parametrize("half", ["float16", "bfloat16"])
-def test_half_precision_is_measured_as_the_numbers_it_holds(measure, half, rng):
+def test_half_precision_is_computed_from_its_exact_values(measure, half, rng):
     torch = pytest.importorskip("torch")
     X = torch.tensor(rng.standard_normal((60, 7)), dtype=getattr(torch, half))
     found = measure(X)
@@ -193,7 +193,7 @@ def test_half_precision_is_measured_as_the_numbers_it_holds(measure, half, rng):
     assert float(found) == pytest.approx(float(measure(X.double().numpy())), rel=tolerance("float32"))
 
 
-def test_lists_and_integers_are_float64(rng):
+def test_lists_and_integers_become_float64(rng):
     X = rng.integers(0, 10**6, (40, 3))
     assert isoscope.lid(X, 5) == isoscope.lid(X.tolist(), 5) == isoscope.lid(X.astype(float), 5)
 
@@ -208,7 +208,7 @@ LAYOUTS = {
 
 @of_each_measure
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_memory_may_lie_in_any_way_and_stays_as_it_is(measure, layout, rng):
+def test_any_memory_layout_works_and_input_is_unchanged(measure, layout, rng):
     X = rng.standard_normal((40, 6))
     given = LAYOUTS[layout](X.copy())
     before = given.tobytes()
@@ -229,7 +229,7 @@ def test_memory_may_lie_in_any_way_and_stays_as_it_is(measure, layout, rng):
     ],
     ids=["lid", "lid-cosine", "two_nn"],
 )
-def test_gradients_are_finite_differences(measure, rng):
+def test_gradients_match_finite_differences(measure, rng):
     torch = pytest.importorskip("torch")
     X = torch.tensor(rng.standard_normal((14, 3)) + 1, requires_grad=True)
     assert torch.autograd.gradcheck(measure, (X,))
@@ -243,7 +243,7 @@ def test_gradients_are_finite_differences(measure, rng):
         *(pytest.param(name, scale) for name in ("lid", "two_nn") for scale in (1e-170, 1e170)),
     ],
 )
-def test_a_gradient_does_not_change_the_value(name, scale, rng):
+def test_computing_gradients_does_not_change_the_value(name, scale, rng):
     torch = pytest.importorskip("torch")
     X, measure = torch.tensor(scale * rng.standard_normal((40, 5))), MEASURES[name]
     with_gradient = measure(X.clone().requires_grad_())
@@ -251,7 +251,7 @@ def test_a_gradient_does_not_change_the_value(name, scale, rng):
     assert float(with_gradient.detach()) == pytest.approx(float(measure(X)), rel=tolerance("float64"))
 
 
-def test_jax_differentiates_lid_as_torch_does(rng):
+def test_jax_gradient_of_lid_matches_torch(rng):
     torch, jax = pytest.importorskip("torch"), pytest.importorskip("jax")
     values = rng.standard_normal((20, 3)).astype(np.float32)
     X = torch.tensor(values, dtype=torch.float64, requires_grad=True)
@@ -279,14 +279,14 @@ def test_gradients_at_duplicates_are_finite(measure, dtype, rng):
 @pytest.mark.parametrize("d", [2, 64, 4096])
 @pytest.mark.parametrize("shape", HARD)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_hard_clouds_keep_their_digits(rng, shape, d, dtype):
+def test_ill_conditioned_data_keep_full_precision(rng, shape, d, dtype):
     X = HARD[shape](120, d, rng).astype(dtype)
     assert isoscope.lid(X, 5) == pytest.approx(local_dimension(neighbor_distances(X, 5)), rel=tolerance(dtype))
     assert isoscope.two_nn(X) == pytest.approx(two_neighbor_slope(neighbor_distances(X, 2)), rel=tolerance(dtype))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_near_directions_keep_their_digits(rng, dtype):
+def test_nearly_parallel_vectors_keep_full_precision(rng, dtype):
     X = (np.ones(8) + 1e-4 * rng.standard_normal((120, 8))).astype(dtype)
     expected = local_dimension(neighbor_distances(X, 5, "cosine"))
     assert isoscope.lid(X, 5, metric="cosine") == pytest.approx(expected, rel=tolerance(dtype))
@@ -296,13 +296,13 @@ def test_near_directions_keep_their_digits(rng, dtype):
 
 
 @of_each_measure
-def test_blocks_change_nothing(measure, rng):
+def test_blocks_do_not_matter(measure, rng):
     X = rng.standard_normal((700, 6))
     assert measure(X, max_memory=memory_for(40)) == pytest.approx(measure(X), rel=tolerance("float64"))
 
 
 @of_each_measure
-def test_a_sample_is_its_seeds(measure, rng):
+def test_sample_depends_only_on_the_seed(measure, rng):
     X = rng.standard_normal((300, 6))
     assert measure(X, sample=300) == measure(X)
     assert measure(X, sample=100, seed=3) == measure(X, sample=100, seed=3)
@@ -310,7 +310,7 @@ def test_a_sample_is_its_seeds(measure, rng):
         assert measure(X, sample=100, seed=3) != measure(X, sample=100, seed=4)
 
 
-def test_samples_average_to_the_whole(rng):
+def test_mean_over_samples_approaches_full_value(rng):
     X = rng.standard_normal((200, 4))
     means = [isoscope.lid(X, 10, sample=100, seed=seed) for seed in range(30)]
     spread = np.std(means) / np.sqrt(len(means))
@@ -320,7 +320,7 @@ def test_samples_average_to_the_whole(rng):
 # duplicates
 
 
-def test_neighbors_at_zero_are_left_out_of_the_mean_and_counted(rng):
+def test_zero_distance_neighbors_are_excluded_and_counted(rng):
     X = rng.standard_normal((50, 4))
     X[7] = X[8] = X[3]
     r = neighbor_distances(X, 10)
@@ -330,7 +330,7 @@ def test_neighbors_at_zero_are_left_out_of_the_mean_and_counted(rng):
         assert isoscope.lid(X, 10) == pytest.approx(expected, rel=tolerance("float64"))
 
 
-def test_a_row_without_an_estimate_is_left_out_and_counted(rng):
+def test_rows_without_an_estimate_are_excluded_and_counted(rng):
     X = rng.standard_normal((50, 4))
     X[1:6] = X[0]
     r = neighbor_distances(X, 5)[6:]
@@ -338,7 +338,7 @@ def test_a_row_without_an_estimate_is_left_out_and_counted(rng):
         assert isoscope.lid(X, 5) == pytest.approx(local_dimension(r), rel=tolerance("float64"))
 
 
-def test_two_nn_leaves_duplicates_out_and_counts_them(rng):
+def test_two_nn_excludes_and_counts_duplicates(rng):
     X = rng.standard_normal((50, 4))
     X[4] = X[9]
     r = neighbor_distances(X, 2)
@@ -346,7 +346,7 @@ def test_two_nn_leaves_duplicates_out_and_counts_them(rng):
         assert isoscope.two_nn(X) == pytest.approx(two_neighbor_slope(r[r[:, 0] > 0]), rel=tolerance("float64"))
 
 
-def test_hubs_among_duplicates_are_the_first_of_them():
+def test_first_of_duplicate_rows_is_the_hub():
     assert isoscope.hubness(np.ones((20, 3)), 4) == pytest.approx((skew([19] * 4 + [4] + [0] * 15), 0.75, 19))
 
 
@@ -358,7 +358,7 @@ def test_hubs_among_duplicates_are_the_first_of_them():
     ],
     ids=["lid", "two_nn"],
 )
-def test_a_single_point_many_times_has_no_dimension(measure, complaint):
+def test_identical_points_have_no_dimension(measure, complaint):
     with pytest.raises(isoscope.InputError, match=complaint):
         measure(np.ones((20, 3)))
 
@@ -385,7 +385,7 @@ def test_a_regular_simplex_has_no_dimension(turn, dtype, rng):
     ],
     ids=["lid", "hubness"],
 )
-def test_zero_rows_are_left_out_and_counted(measure, options, library, rng):
+def test_zero_rows_are_excluded_and_counted(measure, options, library, rng):
     X = rng.standard_normal((50, 4))
     with_zeros = library.array(np.insert(X, [0, 7], 0, axis=0))
     with pytest.warns(isoscope.DataWarning, match="2 of 52 rows are zero: they have no direction and are omitted"):
@@ -394,7 +394,7 @@ def test_zero_rows_are_left_out_and_counted(measure, options, library, rng):
     assert [float(x) for x in np.ravel(found)] == [float(x) for x in np.ravel(expected)]
 
 
-def test_a_zero_row_has_no_gradient(rng):
+def test_gradient_at_zero_row_is_zero(rng):
     torch = pytest.importorskip("torch")
     values = rng.standard_normal((50, 4))
     values[7] = 0
@@ -407,7 +407,7 @@ def test_a_zero_row_has_no_gradient(rng):
 
 @pytest.mark.filterwarnings("ignore::isoscope.DataWarning")
 @pytest.mark.parametrize("measure", [isoscope.lid, isoscope.hubness])
-def test_a_cloud_without_any_direction_is_refused_in_words(measure):
+def test_all_zero_rows_raise(measure):
     with pytest.raises(isoscope.InputError, match=r"rows .*are zero"):
         measure(np.zeros((20, 3)), 5, metric="cosine")
 
@@ -456,12 +456,12 @@ def wrong(**changes) -> np.ndarray:
         (lambda: isoscope.hubness(wrong(), 5, max_memory=1), "max_memory is 1 bytes"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_by_what_it_is(call, complaint):
+def test_invalid_input_raises(call, complaint):
     with pytest.raises(isoscope.InputError, match=re.compile(complaint)):
         call()
 
 
-def test_a_sample_has_no_gradient(rng):
+def test_gradient_of_a_sample_raises(rng):
     torch = pytest.importorskip("torch")
     with pytest.raises(isoscope.InputError, match="X requires gradients"):
         isoscope.lid(torch.tensor(rng.standard_normal((30, 3)), requires_grad=True), 5, sample=10)

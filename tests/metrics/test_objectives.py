@@ -154,7 +154,7 @@ def test_triplet_objective_bounds_the_loss_over_all_triplets(grid):
 
 
 @given(labelled_grids())
-def test_isotropy_and_silhouette_agree_where_no_label_is_shared_and_oppose_where_all_is(grid):
+def test_silhouette_objective_is_plus_or_minus_the_isotropy_objective(grid):
     X, _ = grid
     isotropy = isoscope.metrics.isotropy_objective(X)
     assert isoscope.metrics.silhouette_objective(X, np.arange(len(X))) == pytest.approx(isotropy, rel=TOL, abs=TOL)
@@ -187,7 +187,7 @@ def test_objectives_grow_with_the_square_of_the_scale(metric, rng, power):
 
 
 @given(seeds, st.integers(-30, 30))
-def test_only_the_cosine_is_free_of_scale(rng, power):
+def test_only_the_cosine_is_scale_invariant(rng, power):
     X = rng.standard_normal((15, 4))
     free = isoscope.metrics.isotropy_objective(X, cosine=True)
     assert isoscope.metrics.isotropy_objective(X * 10.0**power, cosine=True) == pytest.approx(free, rel=TOL)
@@ -195,7 +195,7 @@ def test_only_the_cosine_is_free_of_scale(rng, power):
     assert plain(X * 2.0**power) == pytest.approx(plain(X) * 2.0**power, rel=TOL)
 
 
-def test_the_cosine_follows_isoscore(cloud):
+def test_cosine_is_a_function_of_isoscore(cloud):
     d = cloud.shape[1]
     cosine = isoscope.metrics.isotropy_objective(cloud, cosine=True)
     assert (d * cosine**2 - 1) / (d - 1) == pytest.approx(isoscope.isoscore(cloud), rel=TOL)
@@ -222,13 +222,13 @@ def test_memory_for_the_plain_triplet_objective_does_not_matter(rng):
 
 @each(ALL)
 @pytest.mark.parametrize("shape", [(9, 3), (7, 9)])
-def test_gradient_is_that_of_finite_differences(metric, shape, rng):
+def test_gradient_matches_finite_differences(metric, shape, rng):
     torch = pytest.importorskip("torch")
     X = torch.tensor(rng.standard_normal(shape) + 1, requires_grad=True)
     assert torch.autograd.gradcheck(metric, [X])
 
 
-def test_gradient_reaches_the_class_vectors(rng):
+def test_gradient_flows_to_class_vectors(rng):
     torch = pytest.importorskip("torch")
     X, labels = torch.tensor(rng.standard_normal((9, 3))), np.arange(9) % 2
     C = torch.tensor(rng.standard_normal((2, 3)), requires_grad=True)
@@ -244,7 +244,7 @@ def test_equal_points_have_a_finite_gradient(metric, rng):
 
 
 @each({name: ALL[name] for name in ("silhouette", "triplet_plain")})
-def test_jax_and_torch_give_the_same_gradient(metric, rng):
+def test_jax_and_torch_gradients_agree(metric, rng):
     jax, torch = pytest.importorskip("jax"), pytest.importorskip("torch")
     values = rng.standard_normal((40, 6))
     X = torch.tensor(values, requires_grad=True)
@@ -257,7 +257,7 @@ def test_jax_and_torch_give_the_same_gradient(metric, rng):
 
 
 @each(ALL)
-def test_every_library_gives_its_own_kind_and_the_same_value(metric, library, rng):
+def test_every_library_returns_its_own_type_and_same_value(metric, library, rng):
     X = library.array(rng.standard_normal((40, 6)) + some_labels(40)[:, None])
     value = metric(X)
     assert array_namespace(value) is array_namespace(X)
@@ -269,7 +269,7 @@ def test_every_library_gives_its_own_kind_and_the_same_value(metric, library, rn
 
 @each(ALL)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision_is_read_and_answered_in_float32(metric, dtype, rng):
+def test_half_precision_input_gives_float32_result(metric, dtype, rng):
     torch = pytest.importorskip("torch")
     X = torch.tensor(rng.standard_normal((40, 6)) + some_labels(40)[:, None]).to(getattr(torch, dtype))
     value = metric(X)
@@ -277,7 +277,7 @@ def test_half_precision_is_read_and_answered_in_float32(metric, dtype, rng):
     assert value.item() == pytest.approx(metric(X.double().numpy()), rel=tolerance("float32"))
 
 
-def test_labels_and_class_vectors_may_be_of_the_clouds_library_or_not(library, rng):
+def test_labels_and_class_vectors_may_use_another_library(library, rng):
     values, codes, C = rng.standard_normal((40, 6)), some_labels(40), rng.standard_normal((4, 6))
     X = library.array(values)
     tol = tolerance(library.name.rpartition("-")[2])
@@ -298,13 +298,13 @@ def test_labels_and_class_vectors_may_be_of_the_clouds_library_or_not(library, r
     ],
     ids=["near", "far", "near_duplicates"],
 )
-def test_float32_keeps_its_digits(metric, shape, place, rng):
+def test_float32_keeps_full_precision(metric, shape, place, rng):
     X = place(rng.standard_normal(shape)).astype(np.float32)
     assert metric(X) == pytest.approx(metric(X.astype(np.float64)), rel=tolerance("float32"))
 
 
 @each(PAIRWISE)
-def test_a_far_cloud_keeps_its_digits_where_sums_are_in_float32_too(metric, rng):
+def test_large_mean_keeps_precision_with_float32_sums(metric, rng):
     jax = pytest.importorskip("jax")
     X = (rng.standard_normal((40, 6)) + 1e4).astype(np.float32)
     expected = metric(X.astype(np.float64))
@@ -326,12 +326,12 @@ def test_a_far_cloud_keeps_its_digits_where_sums_are_in_float32_too(metric, rng)
         (isoscope.metrics.classifier_objective([[2, 0], [0, 1]], ["b", "a"], [[0, 1], [1, 0]]), 3),
     ],
 )
-def test_small_cases_by_hand(found, expected):
+def test_small_cases_match_manual_results(found, expected):
     assert found == pytest.approx(expected)
 
 
 @each(ALL)
-def test_memory_layout_does_not_matter_and_the_input_is_left_alone(metric, rng):
+def test_memory_layout_does_not_matter_and_input_is_unchanged(metric, rng):
     assert_any_memory_will_do(metric, rng.standard_normal((30, 8)) + 1, rel=TOL)
 
 
@@ -347,7 +347,7 @@ def test_memory_layout_does_not_matter_and_the_input_is_left_alone(metric, rng):
     ],
     ids=["1d", "3d", "one_row", "one_column", "nan"],
 )
-def test_what_cannot_be_measured_is_refused_by_name(metric, X, message):
+def test_invalid_input_raises(metric, X, message):
     with pytest.raises(InputError, match=message):
         metric(X)
 
@@ -362,7 +362,7 @@ def test_what_cannot_be_measured_is_refused_by_name(metric, X, message):
         (["a", None] * 5, "labels .*NoneType, str: need all numbers or all strings"),
     ],
 )
-def test_labels_that_do_not_fit_are_refused_by_name(metric, labels, message, rng):
+def test_invalid_labels_raise(metric, labels, message, rng):
     with pytest.raises(InputError, match=message):
         metric(rng.standard_normal((10, 3)), labels)
 
@@ -379,23 +379,23 @@ def test_labels_that_do_not_fit_are_refused_by_name(metric, labels, message, rng
         (np.full((2, 3), np.nan), "class_vectors has 2 of 2 rows with NaN or infinity"),
     ],
 )
-def test_class_vectors_that_do_not_fit_are_refused_by_name(class_vectors, message, rng):
+def test_mismatched_class_vectors_raise(class_vectors, message, rng):
     with pytest.raises(InputError, match=message):
         isoscope.metrics.classifier_objective(rng.standard_normal((10, 3)), [0, 1] * 5, class_vectors)
 
 
-def test_equal_rows_have_no_cosine():
+def test_equal_rows_have_no_cosine_objective():
     with pytest.raises(InputError, match="all 5 rows of X are equal"):
         isoscope.metrics.isotropy_objective(np.full((5, 3), 0.1), cosine=True)
 
 
-def test_too_little_memory_is_refused_by_name():
+def test_too_little_memory_raises():
     with pytest.raises(InputError, match="max_memory is 100 bytes: need at least"):
         isoscope.metrics.triplet_objective(np.eye(3), [0, 1, 1], squared=False, max_memory=100)
 
 
 @pytest.mark.parametrize("name", ["isotropy", "isotropy_cosine", "silhouette", "triplet"])
-def test_a_cloud_on_its_side_draws_a_warning_at_the_callers_line(name, rng):
+def test_transposed_input_warns_at_the_callers_line(name, rng):
     with pytest.warns(isoscope.DataWarning, match="50 rows and 101 columns") as caught:
         ALL[name](rng.standard_normal((50, 101)))
     assert [warning.filename for warning in caught] == [__file__]

@@ -45,7 +45,7 @@ seeds = st.integers(0, 2**32 - 1).map(np.random.default_rng)
 
 
 @given(clouds())
-def test_value_is_the_definition_over_both_signs_of_the_eigenvectors(X):
+def test_value_equals_definition_over_both_signs_of_eigenvectors(X):
     assert log_isotropy(X) == pytest.approx(by_definition(X), rel=TOL, abs=TOL)
     assert isoscope.partition_isotropy(X) == pytest.approx(np.exp(by_definition(X)), rel=TOL, abs=TOL)
 
@@ -60,14 +60,14 @@ def test_rotation_reflection_and_order_do_not_matter(X, rng):
 
 
 @given(clouds(), seeds)
-def test_both_signs_do_not_depend_on_the_eigenvectors_signs(X, rng):
+def test_both_signs_value_ignores_eigenvector_signs(X, rng):
     directions = np.linalg.eigh(X.T @ X)[1]
     flipped = directions * rng.choice([-1, 1], X.shape[1])
     spans = [np.ptp(logs_along(X, c, both=True)) for c in (directions, flipped)]
     assert spans[0] == pytest.approx(spans[1], rel=TOL, abs=TOL)
 
 
-def test_one_sign_depends_on_the_eigenvectors_signs(rng):
+def test_one_sign_value_depends_on_eigenvector_signs(rng):
     # why both signs are the default
     X = rng.exponential(size=(50, 3))
     directions = np.linalg.eigh(X.T @ X)[1]
@@ -76,27 +76,27 @@ def test_one_sign_depends_on_the_eigenvectors_signs(rng):
 
 
 @given(clouds())
-def test_one_sign_is_never_less_even_than_both(X):
+def test_one_sign_value_is_at_least_both_signs_value(X):
     both = log_isotropy(X)
     assert both - TOL <= log_isotropy(X, signs="plus") <= 0
 
 
 @given(clouds())
-def test_one_sign_is_the_definition_with_the_solvers_signs(X):
+def test_one_sign_value_equals_definition_with_solver_signs(X):
     assume(X.shape[0] >= X.shape[1])  # with fewer rows the solver sees another matrix, and gives other signs
     assert log_isotropy(X, signs="plus") == pytest.approx(by_definition(X, both=False), rel=TOL, abs=TOL)
 
 
 @pytest.mark.parametrize("shape", [(2, 3), (9, 10), (20, 70), (60, 61), (5, 400)])
 @pytest.mark.parametrize("center", [False, True])
-def test_fewer_rows_than_dimensions_give_the_value_of_the_full_matrix(shape, center, rng):
+def test_fewer_rows_than_dimensions_equal_full_matrix_result(shape, center, rng):
     X = rng.standard_normal(shape) / np.sqrt(shape[1]) + 0.3
     X = X - center * X.mean(axis=0)  # a centred cloud has one direction less than rows
     assert log_isotropy(X) == pytest.approx(by_definition(X), rel=TOL, abs=TOL)
 
 
 @pytest.mark.parametrize("shape", [(30, 6), (8, 20)])
-def test_rows_that_lie_in_a_plane_leave_the_other_directions_at_n(shape, rng):
+def test_rows_in_a_plane_match_the_definition(shape, rng):
     X = rng.exponential(size=(shape[0], 2)) @ rng.standard_normal((2, shape[1]))
     assert log_isotropy(X) == pytest.approx(by_definition(X), rel=TOL, abs=TOL)
 
@@ -110,7 +110,7 @@ def test_tiles_do_not_matter(shape, rows, rng, monkeypatch):
     assert log_isotropy(X) == pytest.approx(whole, rel=TOL)
 
 
-def test_a_cloud_shrunk_to_a_point_at_the_origin_is_isotropic(rng):
+def test_data_near_the_origin_are_isotropic(rng):
     X = rng.exponential(size=(40, 5))
     values = [isoscope.partition_isotropy(X * scale) for scale in (1, 0.1, 0.01, 1e-9)]
     assert values == sorted(values)
@@ -129,7 +129,7 @@ def test_long_vectors_do_not_overflow(length, rng):
 
 
 @pytest.mark.parametrize("both", [False, True])
-def test_gradient_along_given_directions_is_that_of_finite_differences(both, rng):
+def test_gradient_along_given_directions_matches_finite_differences(both, rng):
     torch = pytest.importorskip("torch")
     X = torch.tensor(rng.standard_normal((9, 4)), requires_grad=True)
     directions = torch.tensor(rotation(4, rng))
@@ -137,7 +137,7 @@ def test_gradient_along_given_directions_is_that_of_finite_differences(both, rng
 
 
 @pytest.mark.parametrize("shape", [(20, 4), (6, 11)])
-def test_gradient_holds_the_eigenvectors_fixed(shape, rng):
+def test_gradient_treats_eigenvectors_as_constant(shape, rng):
     torch = pytest.importorskip("torch")
     values = rng.exponential(size=shape)
     X = torch.tensor(values, requires_grad=True)
@@ -149,7 +149,7 @@ def test_gradient_holds_the_eigenvectors_fixed(shape, rng):
     assert X.grad.numpy() == pytest.approx(fixed.grad.numpy(), abs=TOL)
 
 
-def test_jax_and_torch_give_the_same_gradient(rng):
+def test_jax_and_torch_gradients_agree(rng):
     jax, torch = pytest.importorskip("jax"), pytest.importorskip("torch")
     values = rng.exponential(size=(60, 8))
     X = torch.tensor(values, requires_grad=True)
@@ -164,7 +164,7 @@ def test_jax_and_torch_give_the_same_gradient(rng):
 @pytest.mark.parametrize(
     "case", ["gauss_1000x32", "gauss_scaled.1_1000x32", "mean_shift_1000x32", "n_lt_d_20x64", "big_norm_100x8"]
 )
-def test_given_eigenvectors_reproduce_the_authors_number(case, vectors):
+def test_given_eigenvectors_reproduce_the_authors_value(case, vectors):
     arrays, published = vectors("rajaee")
     X, directions = arrays[f"iso_{case}"], arrays[f"iso_{case}_eigvecs"]
     (expected,) = (v for name, v in published["partition_isotropy"].items() if name.split("(")[0] == case)
@@ -183,7 +183,7 @@ def test_value_agrees_with_scipy(cloud):
 
 @pytest.mark.parametrize("shape", [(60, 8), (12, 30)])
 @pytest.mark.parametrize("log", [False, True])
-def test_every_library_gives_its_own_kind_and_the_same_value(shape, log, library, rng):
+def test_every_library_returns_its_own_type_and_same_value(shape, log, library, rng):
     X = library.array(rng.exponential(size=shape) / 2)
     value = isoscope.partition_isotropy(X, log=log)
     assert array_namespace(value) is array_namespace(X)
@@ -194,7 +194,7 @@ def test_every_library_gives_its_own_kind_and_the_same_value(shape, log, library
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision_is_read_and_answered_in_float32(dtype, rng):
+def test_half_precision_input_gives_float32_result(dtype, rng):
     torch = pytest.importorskip("torch")
     X = torch.tensor(rng.exponential(size=(60, 8))).to(getattr(torch, dtype))
     value = log_isotropy(X)
@@ -208,7 +208,7 @@ def test_half_precision_is_read_and_answered_in_float32(dtype, rng):
     [lambda X: X, lambda X: X + 1e4, lambda X: np.repeat(X[: len(X) // 2], 2, axis=0) + 1e-5 * X],
     ids=["near", "far", "near_duplicates"],
 )
-def test_float32_keeps_its_digits(shape, place, rng):
+def test_float32_keeps_full_precision(shape, place, rng):
     X = place(rng.standard_normal(shape)).astype(np.float32)
     assert log_isotropy(X) == pytest.approx(log_isotropy(X.astype(np.float64)), rel=tolerance("float32"))
 
@@ -216,7 +216,7 @@ def test_float32_keeps_its_digits(shape, place, rng):
 # Edges
 
 
-def test_memory_layout_does_not_matter_and_the_input_is_left_alone(rng):
+def test_memory_layout_does_not_matter_and_input_is_unchanged(rng):
     assert_any_memory_will_do(log_isotropy, rng.exponential(size=(30, 8)), rel=TOL)
 
 
@@ -231,12 +231,12 @@ def test_memory_layout_does_not_matter_and_the_input_is_left_alone(rng):
     ],
     ids=["1d", "3d", "one_row", "one_column", "nan"],
 )
-def test_what_cannot_be_measured_is_refused_by_name(X, message):
+def test_invalid_input_raises(X, message):
     with pytest.raises(InputError, match=message):
         isoscope.partition_isotropy(X)
 
 
-def test_an_unknown_choice_of_signs_is_refused_by_name(rng):
+def test_unknown_signs_option_raises(rng):
     with pytest.raises(InputError, match='signs is \'minus\': need "both" or "plus"'):
         isoscope.partition_isotropy(rng.standard_normal((9, 3)), signs="minus")
 
@@ -248,7 +248,7 @@ def test_an_unknown_choice_of_signs_is_refused_by_name(rng):
         (9, 5),
     ],
 )
-def test_zero_rows_have_no_special_direction(shape):
+def test_zero_rows_have_no_preferred_direction(shape):
     with pytest.raises(InputError, match=f"all {shape[0]} rows of X are zero"):
         isoscope.partition_isotropy(np.zeros(shape))
 
@@ -259,7 +259,7 @@ def test_equal_rows_have_one_direction():
     assert log_isotropy(X) == pytest.approx(-1, rel=TOL)
 
 
-def test_a_cloud_on_its_side_draws_a_warning_at_the_callers_line(rng):
+def test_transposed_input_warns_at_the_callers_line(rng):
     with pytest.warns(isoscope.DataWarning, match="50 rows and 101 columns") as caught:
         isoscope.partition_isotropy(rng.standard_normal((50, 101)))
     assert [warning.filename for warning in caught] == [__file__]

@@ -99,20 +99,20 @@ seeds = st.integers(0, 2**32 - 1).map(np.random.default_rng)
 
 
 @given(grids(2))
-def test_isoscore_is_the_five_step_recipe_and_the_participation_ratio(X):
+def test_isoscore_equals_five_step_recipe_and_participation_ratio(X):
     score = isoscope.isoscore(X)
     assert score == pytest.approx(five_steps(X), abs=TOL)
     assert score == pytest.approx((isoscope.participation_ratio(X) - 1) / (X.shape[1] - 1), abs=TOL)
 
 
 @given(grids(2), st.floats(0, 1), seeds)
-def test_isoscore_star_is_the_recipe_on_the_shrunk_covariance(X, zeta, rng):
+def test_isoscore_star_equals_recipe_on_shrunk_covariance(X, zeta, rng):
     shrinkage = np.cov(rng.standard_normal((X.shape[1], 30)))
     assert isoscope.isoscore_star(X, shrinkage, zeta) == pytest.approx(five_steps(X, shrinkage, zeta), abs=TOL)
 
 
 @given(grids(2))
-def test_isoscore_star_goes_from_the_score_of_the_cloud_to_that_of_the_shrinkage(X):
+def test_isoscore_star_interpolates_between_data_and_shrinkage_target(X):
     d = X.shape[1]
     assert isoscope.isoscore_star(X, np.eye(d), zeta=0) == pytest.approx(isoscope.isoscore(X), abs=TOL)
     assert isoscope.isoscore_star(X, np.eye(d), zeta=1) == pytest.approx(1, abs=TOL)
@@ -177,7 +177,7 @@ def test_shares_and_effective_rank_follow_from_the_spectrum(X, center):
     ("directions", "d"),
     [(1, 2), (1, 9), (3, 3), (2, 9), (5, 40)],
 )
-def test_a_cloud_with_equal_variance_in_some_directions_uses_just_those(directions, d, rng):
+def test_equal_variance_in_some_directions_counts_only_those(directions, d, rng):
     axes = np.eye(d)[:directions] @ rotation(d, rng)
     X = np.concatenate([axes, -axes, 2 * axes, -2 * axes]) + 7
     assert isoscope.participation_ratio(X) == pytest.approx(directions, rel=TOL)
@@ -244,14 +244,14 @@ def test_many_rows_use_the_mean_of_a_few_rows_as_pivot(rng):
 
 @each(ALL)
 @pytest.mark.parametrize("shape", [(9, 3), (5, 7)])
-def test_gradient_is_that_of_finite_differences(metric, shape, rng):
+def test_gradient_matches_finite_differences(metric, shape, rng):
     torch = pytest.importorskip("torch")
     X = torch.tensor(rng.standard_normal(shape) * np.linspace(1, 2, shape[1]) + 1, requires_grad=True)
     assert torch.autograd.gradcheck(metric, [X])
 
 
 @each({name: ALL[name] for name in ("isoscore", "isoscore_star")})
-def test_jax_and_torch_give_the_same_gradient(metric, rng):
+def test_jax_and_torch_gradients_agree(metric, rng):
     jax, torch = pytest.importorskip("jax"), pytest.importorskip("torch")
     values = rng.standard_normal((40, 6)) * [1, 2, 3, 4, 5, 6]
     X = torch.tensor(values, requires_grad=True)
@@ -307,7 +307,7 @@ def test_isoscore_agrees_with_both_published_versions(case, vectors):
 
 
 @pytest.mark.filterwarnings("ignore:To copy construct from a tensor")
-def test_isoscore_agrees_with_the_package_of_its_authors(cloud):
+def test_isoscore_agrees_with_the_authors_package(cloud):
     theirs = pytest.importorskip("IsoScore.IsoScore")
     assert isoscope.isoscore(cloud) == pytest.approx(float(theirs.IsoScore(cloud)), abs=1e-6)
 
@@ -325,7 +325,7 @@ def test_isoscore_star_and_its_gradient_agree_with_the_authors(case, zeta, vecto
     assert X.grad.numpy() == pytest.approx(clouds[f"{case}_grad_lam-3_zeta{zeta}"], abs=1e-6)
 
 
-def test_isoscore_of_the_cloud_that_mickus_toy_begins_with(vectors):
+def test_isoscore_of_initial_mickus_toy_data(vectors):
     clouds, published = vectors("misc")
     (_, score, _, _), *_ = next(iter(v for k, v in published["cases"].items() if k.startswith("mickus_toy(")))
     assert isoscope.isoscore(clouds["mickus_E0"]) == pytest.approx(score, abs=1e-6)  # theirs is in float32
@@ -352,7 +352,7 @@ def test_spectrum_agrees_with_scikit_learn(cloud):
 
 @each(ALL)
 @pytest.mark.parametrize("shape", [(40, 6), (12, 17)])
-def test_every_library_gives_its_own_kind_and_the_same_value(metric, shape, library, rng):
+def test_every_library_returns_its_own_type_and_same_value(metric, shape, library, rng):
     X = library.array(rng.standard_normal(shape) + 2)
     value = metric(X)
     assert array_namespace(value) is array_namespace(X)
@@ -364,7 +364,7 @@ def test_every_library_gives_its_own_kind_and_the_same_value(metric, shape, libr
 
 @each(ALL)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision_is_read_and_answered_in_float32(metric, dtype, rng):
+def test_half_precision_input_gives_float32_result(metric, dtype, rng):
     torch = pytest.importorskip("torch")
     X = torch.tensor(rng.standard_normal((40, 6)) + 2).to(getattr(torch, dtype))
     value = metric(X)
@@ -381,7 +381,7 @@ def test_interval_is_the_same_in_every_library(library, rng):
 
 
 @pytest.mark.parametrize("given", [list, tuple, lambda X: X.astype(np.int8), lambda X: X.astype(np.longdouble)])
-def test_whatever_can_be_read_as_numbers_is_measured_in_float64(given, rng):
+def test_numeric_input_is_measured_in_float64(given, rng):
     X = rng.integers(-9, 9, (20, 3)).astype(np.float64)
     score = isoscope.isoscore(given(X))
     assert score.dtype == np.float64
@@ -409,7 +409,7 @@ def test_byte_order_does_not_matter(rng):
     ],
     ids=["far", "far_in_some_dimensions", "near_duplicates"],
 )
-def test_float32_keeps_its_digits(metric, shape, place, rng):
+def test_float32_keeps_full_precision(metric, shape, place, rng):
     X = place(rng.standard_normal(shape)).astype(np.float32)
     expected = metric(X.astype(np.float64))
     # eigenvalues are as good as the largest of them allows
@@ -421,7 +421,7 @@ def test_float32_keeps_its_digits(metric, shape, place, rng):
 @pytest.mark.parametrize(
     "shape", [(1300, 5), (90, 2), (2, 2), (70, 33), (64, 64), (20, 65), (24, 768), (24, 4096), (2, 4096)]
 )
-def test_isoscore_holds_at_any_size(shape, dtype, rng):
+def test_isoscore_is_correct_at_any_size(shape, dtype, rng):
     X = (rng.standard_normal(shape) * np.linspace(1, 2, shape[1]) + 1e4).astype(dtype)
     assert isoscope.isoscore(X) == pytest.approx(by_svd(X), rel=tolerance(dtype), abs=tolerance(dtype))
     assert isoscope.spectrum(X).shape == (min(shape),)
@@ -445,7 +445,7 @@ def test_isoscore_holds_at_any_size(shape, dtype, rng):
     ],
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_any_scale_that_the_dtype_holds_gives_the_same_value(metric, scale, dtype, rng):
+def test_any_scale_within_dtype_range_gives_same_value(metric, scale, dtype, rng):
     X = rng.standard_normal((60, 6)) * [1, 2, 3, 4, 5, 6]
     assert metric((X * scale).astype(dtype)) == pytest.approx(metric(X), rel=tolerance(dtype))
 
@@ -477,7 +477,7 @@ POWER_LAW = 1 / np.arange(1.0, 257)
     [(np.ones(768), 64, 40), (np.ones(64), 32, 200), (POWER_LAW, 64, 200), (POWER_LAW[:64], 64, 200)],
     ids=["ball_768", "ball_64", "power_law_256", "power_law_64"],
 )
-def test_unbiased_isoscore_is_near_the_truth_where_the_plug_in_is_not(variances, n, draws, rng):
+def test_unbiased_isoscore_is_accurate_where_plug_in_is_not(variances, n, draws, rng):
     clouds = [gaussian(variances, n, rng) for _ in range(draws)]
     scores = np.array([isoscope.isoscore(X, unbiased=True) for X in clouds])
     # the traces are unbiased; their ratio is so up to O(1/n)
@@ -489,7 +489,7 @@ def test_unbiased_isoscore_is_near_the_truth_where_the_plug_in_is_not(variances,
 
 @pytest.mark.parametrize("variances", [np.ones(64), POWER_LAW[:32]], ids=["ball", "power_law"])
 @pytest.mark.parametrize("noise", ["laplace", "uniform"])
-def test_unbiased_isoscore_needs_no_gaussian(noise, variances, rng):
+def test_unbiased_isoscore_does_not_need_gaussian_data(noise, variances, rng):
     draw = getattr(rng, noise)
     scores = [
         isoscope.isoscore(draw(-1, 1, (160, len(variances))) * np.sqrt(variances), unbiased=True) for _ in range(200)
@@ -505,7 +505,7 @@ def test_unbiased_isoscore_needs_no_gaussian(noise, variances, rng):
         1e5,
     ],
 )
-def test_unbiased_isoscore_sees_the_cloud_beside_one_far_row(reach, rng):
+def test_unbiased_isoscore_is_robust_to_one_outlier(reach, rng):
     X = rng.standard_normal((9, 4))
     X[3] *= reach
     squared_trace, trace_squared = traces_by_quadruples(X)
@@ -515,13 +515,13 @@ def test_unbiased_isoscore_sees_the_cloud_beside_one_far_row(reach, rng):
 
 
 @given(grids(4))
-def test_unbiased_isoscore_stays_bounded_on_a_handful_of_rows(X):
+def test_unbiased_isoscore_is_bounded_for_few_rows(X):
     d = X.shape[1]
     score = isoscope.isoscore(X, unbiased=True)
     assert -1 / (d - 1) - TOL <= score <= (2 * d - 1) / (d - 1) + TOL  # PR is held between 0 and 2d
 
 
-def test_unbiased_isoscore_of_a_cloud_that_one_row_makes_is_that_of_a_line():
+def test_unbiased_isoscore_of_one_dominant_row_equals_that_of_a_line():
     clouds = [np.pad([[by] + [0.0] * (d - 1)], ((0, n), (0, 0))) for n in range(4, 20) for d in (2, 5) for by in (1, 7)]
     assert [isoscope.isoscore(X, unbiased=True) for X in clouds] == pytest.approx([0] * len(clouds), abs=TOL)
 
@@ -531,7 +531,7 @@ def test_unbiased_isoscore_of_a_cloud_that_one_row_makes_is_that_of_a_line():
     [(np.ones(16), 100), (POWER_LAW[:8], 100), (POWER_LAW[:64], 64), (POWER_LAW, 64)],
     ids=["ball_16", "power_law_8", "power_law_64", "power_law_256"],
 )
-def test_interval_covers_the_true_value_about_as_often_as_promised(variances, n, rng):
+def test_interval_has_nominal_coverage(variances, n, rng):
     held = 0
     for _ in range(200):
         _, low, high = isoscope.isoscore_interval(gaussian(variances, n, rng))
@@ -560,7 +560,7 @@ def test_interval_is_infinite_if_one_row_holds_all_variance():
 
 
 @each(ALL)
-def test_memory_layout_does_not_matter_and_the_input_is_left_alone(metric, rng):
+def test_memory_layout_does_not_matter_and_input_is_unchanged(metric, rng):
     assert_any_memory_will_do(metric, rng.standard_normal((30, 8)) + 1, rel=TOL)
 
 
@@ -584,7 +584,7 @@ def test_memory_layout_does_not_matter_and_the_input_is_left_alone(metric, rng):
     ],
     ids=["1d", "3d", "empty", "one_column", "nan", "inf", "bool", "complex", "text", "masked"],
 )
-def test_what_cannot_be_measured_is_refused_by_name(metric, X, message):
+def test_invalid_input_raises(metric, X, message):
     with pytest.raises(InputError, match=message):
         metric(X)
 
@@ -597,7 +597,7 @@ def test_what_cannot_be_measured_is_refused_by_name(metric, X, message):
     ],
     ids=["ragged", "sparse"],
 )
-def test_what_is_no_array_is_refused_by_name(X, message):
+def test_non_arrays_raise(X, message):
     with pytest.raises(InputError, match=message):
         isoscope.isoscore(X)
 
@@ -611,13 +611,13 @@ def test_nonfinite_rows_are_counted_in_every_library(library, rng):
 
 @each(but(CENTRED, "spectrum", "isoscore_star"))
 @pytest.mark.parametrize("shape", [(9, 4), (6, 20)])
-def test_equal_rows_have_no_variance_to_share(metric, shape):
+def test_equal_rows_have_no_variance_shares(metric, shape):
     with pytest.raises(InputError, match=f"all {shape[0]} rows of X are equal"):
         metric(np.full(shape, 0.1))
 
 
 @pytest.mark.parametrize("shape", [(9, 4), (6, 20)])
-def test_equal_rows_have_a_zero_spectrum_and_one_raw_axis(shape):
+def test_equal_rows_have_zero_spectrum_and_one_raw_direction(shape):
     X = np.full(shape, 0.1)
     assert not isoscope.spectrum(X).any()
     assert isoscope.anisotropy(X, 1) == pytest.approx([1])
@@ -626,7 +626,7 @@ def test_equal_rows_have_a_zero_spectrum_and_one_raw_axis(shape):
 
 @pytest.mark.parametrize("ratio", [1e2, 1e4, 1e6, 1e8])
 @pytest.mark.parametrize("shape", [(200, 6), (6, 9)])
-def test_raw_shares_keep_their_digits_beside_a_far_mean(shape, ratio, rng):
+def test_raw_shares_keep_precision_with_a_large_mean(shape, ratio, rng):
     X = rng.standard_normal(shape) * np.linspace(3, 1, shape[1]) + ratio * rng.standard_normal(shape[1])
     # singular values in extended precision: XᵀX of exact integers in Python's own numbers
     exact = [[Fraction(x) for x in row] for row in X.tolist()]
@@ -645,7 +645,7 @@ def test_raw_shares_keep_their_digits_beside_a_far_mean(shape, ratio, rng):
         assert found.sum() == pytest.approx(1, rel=tolerance("float64"))
 
 
-def test_the_two_ways_to_the_raw_spectrum_meet(rng):
+def test_both_raw_spectrum_algorithms_agree(rng):
     Y = rng.standard_normal((300, 5)) * [3, 2, 1.5, 1, 0.5]
     X = Y + 1.01 * np.sqrt(formulas.FAR_MEAN * np.trace(np.cov(Y.T)) / 5)
     moment = X.T @ X
@@ -654,21 +654,21 @@ def test_the_two_ways_to_the_raw_spectrum_meet(rng):
     assert found == pytest.approx(np.linalg.eigvalsh(moment)[::-1], rel=1e-8)
 
 
-def test_zero_rows_have_no_raw_axis():
+def test_zero_rows_have_no_raw_direction():
     with pytest.raises(InputError, match="all rows of X are zero"):
         isoscope.anisotropy(np.zeros((5, 3)))
     with pytest.raises(InputError, match="all 5 rows of X are equal"):
         isoscope.effective_rank(np.zeros((5, 3)), center=False)
 
 
-def test_equal_rows_leave_isoscore_star_the_shrinkage():
+def test_isoscore_star_of_equal_rows_uses_only_the_shrinkage():
     X = np.full((9, 3), 0.1)
     assert isoscope.isoscore_star(X, np.eye(3), 0.2) == pytest.approx(1)
     with pytest.raises(InputError, match="all 9 rows of X are equal"):
         isoscope.isoscore_star(X, np.eye(3), 0)
 
 
-def test_a_zero_shrinkage_alone_is_refused_by_name(rng):
+def test_zero_shrinkage_covariance_raises(rng):
     with pytest.raises(InputError, match="shrinkage"):
         isoscope.isoscore_star(rng.standard_normal((9, 3)), np.zeros((3, 3)), 1)
 
@@ -705,7 +705,7 @@ def test_isoscore_states_how_many_rows_it_needs(rows, unbiased, interval, needed
         (lambda X: isoscope.anisotropy(X[:2], 3), r"k is 3, but X of shape \(2, 3\) has 2 principal axes"),
     ],
 )
-def test_parameters_out_of_range_are_refused_by_name(ask, message, rng):
+def test_parameters_out_of_range_raise(ask, message, rng):
     with pytest.raises(InputError, match=message):
         ask(rng.standard_normal((9, 3)))
 
@@ -735,7 +735,7 @@ def test_isoscore_star_without_shrinkage_is_isoscore_at_any_scale(scale, rng):
 
 
 @pytest.mark.parametrize("zeta", [None, "a"])
-def test_a_zeta_that_is_no_number_is_refused_by_name(zeta):
+def test_nonnumeric_zeta_raises(zeta):
     with pytest.raises(InputError, match=r"zeta is .*: need a number"):
         isoscope.isoscore_star(np.eye(3), np.eye(3), zeta)
 

@@ -35,7 +35,7 @@ def random_bars(seed: int, n: int, spread: float = 1.0) -> np.ndarray:
 
 
 @given(seed=seeds, power=st.floats(-100, 100), n=st.integers(2, 60), d=st.integers(1, 6))
-def test_bars_follow_scale_and_know_no_rotation_translation_or_order(seed, power, n, d):
+def test_bars_scale_with_data_and_ignore_rotation_translation_and_order(seed, power, n, d):
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, d))
     moved = 10**power * (rng.permutation(X) @ rotation(d, rng) + 10 * rng.standard_normal(d))
@@ -45,7 +45,7 @@ def test_bars_follow_scale_and_know_no_rotation_translation_or_order(seed, power
 
 
 @given(seed=seeds, n=st.integers(2, 40), twins=st.integers(0, 10))
-def test_there_is_a_bar_less_than_points_and_a_zero_for_each_duplicate(seed, n, twins):
+def test_n_points_have_n_minus_1_bars_and_a_zero_per_duplicate(seed, n, twins):
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, 3))
     bars = isoscope.h0_barcode(np.concatenate([X, X[rng.integers(0, n, twins)]]))
@@ -56,7 +56,7 @@ def test_there_is_a_bar_less_than_points_and_a_zero_for_each_duplicate(seed, n, 
 
 
 @given(seed=seeds, step=st.floats(1e-6, 1))
-def test_moving_each_point_by_a_step_moves_no_bar_by_more_than_two(seed, step):
+def test_bars_change_at_most_twice_the_perturbation(seed, step):
     rng = np.random.default_rng(seed)
     X, move = rng.standard_normal((30, 3)), rng.standard_normal((30, 3))
     move *= step / np.linalg.norm(move, axis=1, keepdims=True)
@@ -65,7 +65,7 @@ def test_moving_each_point_by_a_step_moves_no_bar_by_more_than_two(seed, step):
 
 
 @given(bars=lengths, power=st.floats(-100, 100))
-def test_entropy_knows_no_order_and_no_scale_and_lies_below_the_logarithm_of_the_number(bars, power):
+def test_entropy_ignores_order_and_scale_and_is_at_most_log_n(bars, power):
     found = isoscope.persistent_entropy(bars)
     assert 0 <= found <= np.log(max(1, np.count_nonzero(bars))) + tolerance("float64")
     assert isoscope.persistent_entropy([*bars[::-1], 0.0]) == pytest.approx(found, abs=tolerance("float64"))
@@ -75,13 +75,13 @@ def test_entropy_knows_no_order_and_no_scale_and_lies_below_the_logarithm_of_the
 
 
 @pytest.mark.parametrize("m", [1, 2, 7, 1000])
-def test_equal_bars_have_the_logarithm_of_their_number(m):
+def test_entropy_of_equal_bars_is_log_n(m):
     assert isoscope.persistent_entropy(np.full(m, 0.3)) == pytest.approx(np.log(m))
 
 
 @pytest.mark.parametrize("rule", ["reference", "printed"])
 @given(seed=seeds, n=st.integers(1, 60), spread=st.floats(0.01, 4), power=st.floats(-100, 100))
-def test_features_are_the_longest_bars_in_any_order_at_any_scale(rule, seed, n, spread, power):
+def test_features_are_the_longest_bars_for_any_order_and_scale(rule, seed, n, spread, power):
     bars = random_bars(seed, n, spread)
     found = isoscope.metrics.select_bars(bars, rule=rule)
     assert 1 <= len(found) <= n
@@ -94,7 +94,7 @@ def test_features_are_the_longest_bars_in_any_order_at_any_scale(rule, seed, n, 
 
 @pytest.mark.parametrize("rule", ["reference", "printed"])
 @given(bars=lengths)
-def test_selection_ends_for_any_bars(rule, bars):
+def test_selection_terminates_for_any_bars(rule, bars):
     found = isoscope.metrics.select_bars(bars, rule=rule)
     assert len(found) >= min(1, np.count_nonzero(bars))
     assert (found > 0).all()
@@ -104,13 +104,13 @@ def test_selection_ends_for_any_bars(rule, bars):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_bars_are_the_spanning_tree(cloud, dtype):
+def test_bars_equal_minimum_spanning_tree_edges(cloud, dtype):
     X = cloud.astype(dtype)
     np.testing.assert_allclose(isoscope.h0_barcode(X), tree_bars(X), rtol=tolerance(dtype))
 
 
 @pytest.mark.filterwarnings("ignore:The input point cloud has more columns than rows")
-def test_bars_are_those_of_ripser(cloud):
+def test_bars_match_ripser(cloud):
     ripser = pytest.importorskip("ripser")
     pairs = ripser.ripser(cloud, maxdim=0)["dgms"][0]
     expected = np.sort(pairs[np.isfinite(pairs[:, 1]), 1])[::-1]
@@ -118,7 +118,7 @@ def test_bars_are_those_of_ripser(cloud):
     np.testing.assert_allclose(isoscope.h0_barcode(cloud), expected, rtol=tolerance("float32"))
 
 
-def test_bars_are_those_of_gudhi(cloud):
+def test_bars_match_gudhi(cloud):
     gudhi = pytest.importorskip("gudhi")
     tree = gudhi.RipsComplex(points=cloud).create_simplex_tree(max_dimension=1)
     tree.compute_persistence(homology_coeff_field=2, min_persistence=-1)
@@ -128,12 +128,12 @@ def test_bars_are_those_of_gudhi(cloud):
 
 
 @given(seed=seeds, n=st.integers(1, 50))
-def test_entropy_is_that_of_scipy(seed, n):
+def test_entropy_matches_scipy(seed, n):
     bars = random_bars(seed, n)
     assert isoscope.persistent_entropy(bars) == pytest.approx(entropy(bars), abs=tolerance("float64"))
 
 
-def test_bars_and_entropies_are_those_of_the_paper(vectors):
+def test_bars_and_entropies_match_the_paper(vectors):
     arrays, scalars = vectors("persistent_entropy")
     for name, case in scalars["cases"].items():
         if name == "n1_x3":  # a single point, which has its own test
@@ -144,7 +144,7 @@ def test_bars_and_entropies_are_those_of_the_paper(vectors):
         assert isoscope.persistent_entropy(bars) == pytest.approx(case["entropy_all"], abs=1e-9), name
 
 
-def test_features_are_those_of_the_paper(vectors):
+def test_features_match_the_paper(vectors):
     arrays, scalars = vectors("persistent_entropy")
     for name, case in scalars["cases"].items():
         if f"{name}__selected" in arrays and not name.startswith("ties"):  # how many of equal bars is float noise
@@ -153,7 +153,7 @@ def test_features_are_those_of_the_paper(vectors):
             assert isoscope.persistent_entropy(found) == pytest.approx(case["entropy_selected"], abs=1e-9), name
 
 
-def test_features_of_150_barcodes_are_those_of_the_paper(vectors, rng):
+def test_features_of_150_barcodes_match_the_paper(vectors, rng):
     arrays, _ = vectors("persistent_entropy")
     rows = zip(
         arrays["barcodes_nanpadded"], arrays["barcodes_n_i_nsel"], arrays["barcodes_entropy_selected"], strict=True
@@ -174,7 +174,7 @@ def shared(gradient: np.ndarray, X: np.ndarray) -> np.ndarray:
     return total
 
 
-def test_gradients_are_those_of_the_paper(vectors):
+def test_gradients_match_the_paper(vectors):
     torch = pytest.importorskip("torch")
     arrays, scalars = vectors("persistent_entropy")
     losses = {"all": lambda bars: bars, "sel_noL2": isoscope.metrics.select_bars}
@@ -202,7 +202,7 @@ of_each_measure = pytest.mark.parametrize("measure", MEASURES.values(), ids=MEAS
 
 
 @of_each_measure
-def test_every_library_gives_the_same(library, measure, rng):
+def test_every_library_gives_same_result(library, measure, rng):
     X = library.array(rng.standard_normal((50, 6)) + 1)
     found = measure(X)
     assert array_namespace(found) is array_namespace(X)
@@ -214,7 +214,7 @@ def test_every_library_gives_the_same(library, measure, rng):
 
 @of_each_measure
 @pytest.mark.parametrize("half", ["float16", "bfloat16"])
-def test_half_precision_is_measured_as_the_numbers_it_holds(measure, half, rng):
+def test_half_precision_is_computed_from_its_exact_values(measure, half, rng):
     torch = pytest.importorskip("torch")
     X = torch.tensor(rng.standard_normal((50, 6)), dtype=getattr(torch, half))
     found = measure(X)
@@ -224,7 +224,7 @@ def test_half_precision_is_measured_as_the_numbers_it_holds(measure, half, rng):
 
 @of_each_measure
 @pytest.mark.parametrize("layout", ["read-only", "strided", "by columns"])
-def test_memory_may_lie_in_any_way_and_stays_as_it_is(measure, layout, rng):
+def test_any_memory_layout_works_and_input_is_unchanged(measure, layout, rng):
     X = rng.standard_normal((40, 6))
     given = {"read-only": X.copy(), "strided": np.repeat(X, 2, axis=0)[::2], "by columns": np.asfortranarray(X)}[layout]
     given.setflags(write=layout != "read-only")
@@ -233,7 +233,7 @@ def test_memory_may_lie_in_any_way_and_stays_as_it_is(measure, layout, rng):
     assert given.tobytes() == before
 
 
-def test_bars_themselves_stay_as_they_are(rng):
+def test_input_bars_are_unchanged(rng):
     bars = rng.random(30)
     before = bars.copy()
     bars.setflags(write=False)
@@ -246,7 +246,7 @@ def test_bars_themselves_stay_as_they_are(rng):
 
 
 @of_each_measure
-def test_gradients_are_finite_differences(measure, rng):
+def test_gradients_match_finite_differences(measure, rng):
     torch = pytest.importorskip("torch")
     X = torch.tensor(rng.standard_normal((12, 3)), requires_grad=True)
     assert measure(X).requires_grad
@@ -256,7 +256,7 @@ def test_gradients_are_finite_differences(measure, rng):
 @pytest.mark.parametrize(
     ("dtype", "scale"), [("float32", 1), ("float64", 1), ("float32", 1e-24), ("float32", 1e24), ("float64", 1e-170)]
 )
-def test_a_gradient_does_not_change_the_bars(rng, dtype, scale):
+def test_computing_gradients_does_not_change_the_bars(rng, dtype, scale):
     torch = pytest.importorskip("torch")
     X = torch.tensor(scale * rng.standard_normal((120, 5)), dtype=getattr(torch, dtype))
     found = isoscope.h0_barcode(X.clone().requires_grad_())
@@ -264,7 +264,7 @@ def test_a_gradient_does_not_change_the_bars(rng, dtype, scale):
     np.testing.assert_allclose(found.detach(), isoscope.h0_barcode(X), rtol=tolerance(dtype))
 
 
-def test_jax_differentiates_the_entropy_as_torch_does(rng):
+def test_jax_gradient_of_entropy_matches_torch(rng):
     torch, jax = pytest.importorskip("torch"), pytest.importorskip("jax")
     values = rng.standard_normal((20, 3)).astype(np.float32)
     X = torch.tensor(values, dtype=torch.float64, requires_grad=True)
@@ -285,7 +285,7 @@ def test_gradients_at_duplicates_are_finite(name, dtype, rng):
     assert gradient.abs().sum() > 0
 
 
-def test_one_point_many_times_pulls_nobody():
+def test_gradient_of_identical_points_is_zero():
     torch = pytest.importorskip("torch")
     X = torch.ones((6, 3), requires_grad=True)
     (gradient,) = torch.autograd.grad(MEASURES["entropy"](X), X)
@@ -298,13 +298,13 @@ def test_one_point_many_times_pulls_nobody():
 @pytest.mark.parametrize("shape", HARD)
 @pytest.mark.parametrize("d", [2, 8, 256, 4096])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_each_bar_keeps_its_digits(rng, shape, d, dtype):
+def test_each_bar_keeps_full_precision(rng, shape, d, dtype):
     X = HARD[shape](120, d, rng).astype(dtype)
     np.testing.assert_allclose(isoscope.h0_barcode(X), tree_bars(X), rtol=tolerance(dtype))
 
 
 @pytest.mark.parametrize("bars", [[1e-300, 3e-300, 2e-300], [1e308] * 3, [1e-320, 2e-320]])
-def test_entropy_of_any_length_that_fits(bars):
+def test_entropy_works_for_any_representable_length(bars):
     assert isoscope.persistent_entropy(bars) == pytest.approx(entropy(np.array(bars) / max(bars)))
 
 
@@ -313,7 +313,7 @@ def test_entropy_of_any_length_that_fits(bars):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("n", [97, 700, 1100])
-def test_blocks_and_threads_change_nothing(rng, n, dtype):
+def test_blocks_and_threads_do_not_matter(rng, n, dtype):
     X = rng.standard_normal((n, 4)).astype(dtype)
     expected = isoscope.h0_barcode(X)
     np.testing.assert_allclose(expected, tree_bars(X), rtol=tolerance(dtype))
@@ -353,18 +353,18 @@ def test_two_points_have_one_bar():
         ([0.3] * 8 + [0], [0.3] * 8),
     ],
 )
-def test_few_equal_and_zero_bars_are_kept_or_dropped_whole(bars, kept, rule):
+def test_few_equal_or_zero_bars_are_all_kept_or_all_dropped(bars, kept, rule):
     assert isoscope.metrics.select_bars(bars, rule=rule).tolist() == kept
 
 
-def test_the_rules_differ():
+def test_code_rule_and_printed_rule_differ():
     bars = [0.9, 1.1, 8.0, 1.0, 7.0, 1.2, 0.8]
     assert isoscope.metrics.select_bars(bars).tolist() == [8, 7, 1.2]
     assert isoscope.metrics.select_bars(bars, rule="printed").tolist() == [8, 7]
 
 
 @pytest.mark.parametrize("bars", [[], [0.0], [0, 0, 0], [7.0]])
-def test_no_bars_and_one_bar_have_no_entropy(bars):
+def test_zero_or_one_bars_have_no_entropy(bars):
     found = isoscope.persistent_entropy(bars)
     assert found == 0
     assert not np.signbit(found)
@@ -396,6 +396,6 @@ X = np.random.default_rng(0).standard_normal((20, 4))
         ),
     ],
 )
-def test_what_has_no_barcode_is_refused_by_what_it_is(call, complaint):
+def test_invalid_input_raises(call, complaint):
     with pytest.raises(isoscope.InputError, match=re.compile(complaint)):
         call()

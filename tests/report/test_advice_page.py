@@ -30,18 +30,18 @@ def drawn_alone(text: str) -> str:
 # every page
 
 
-def test_every_page_is_in_order_and_allows_itself_alone(advice):
+def test_pages_are_valid_html_with_strict_csp(advice):
     text = render_advice_page(advice)
     in_order(text)
     assert not allows_itself_alone(text).all("script")
 
 
-def test_every_drawing_holds_numbers_alone(advice):
+def test_drawings_contain_no_nan_or_inf(advice):
     for drawing in re.findall(r"<svg.*?</svg>", render_advice_page(advice)):
         assert not re.search(r"nan|inf\b", drawn_alone(drawing))
 
 
-def test_the_advice_is_said_whole_and_once(advice):
+def test_advice_is_shown_completely_and_once(advice):
     text = Parsed(render_advice_page(advice)).text
     for sentence in (
         advice_headline(advice),
@@ -50,7 +50,7 @@ def test_the_advice_is_said_whole_and_once(advice):
         assert text.count(sentence) == 1
 
 
-def test_the_verdict_is_the_heading(advice):
+def test_verdict_is_the_heading(advice):
     heading = html.unescape(re.search(r"<h1>(.*?)</h1>", render_advice_page(advice))[1])
     assert heading == advice_headline(advice)
     assert advice.leaves_vectors_unchanged == heading.startswith("Leave the vectors as they are:")
@@ -71,7 +71,7 @@ def test_the_table_has_every_number(advice):
     assert cells == len(advice.trials) * columns
 
 
-def test_every_fragment_is_whole_and_without_script(advice):
+def test_fragments_are_complete_without_scripts(advice):
     parsed = Parsed(render_notebook_page(advice))
     assert not parsed.all("script")
     assert not parsed.ids
@@ -83,7 +83,7 @@ def test_every_fragment_is_whole_and_without_script(advice):
 # what comes from the data stays data
 
 
-def test_text_of_the_data_never_becomes_markup():
+def test_data_text_is_escaped():
     hostile = made(
         [(EVIL, 0.2), ("plain", 0.1)],
         chosen=1,
@@ -101,7 +101,7 @@ def test_text_of_the_data_never_becomes_markup():
         assert parsed.text.count(EVIL) >= count
 
 
-def test_half_of_a_surrogate_pair_can_be_written():
+def test_lone_surrogate_can_be_written():
     assert "broken ?" in render_advice_page(made(source="broken \ud800.npy")).encode("utf-8").decode("utf-8")
 
 
@@ -117,7 +117,7 @@ def test_half_of_a_surrogate_pair_can_be_written():
         ("label free", "no task given, split-half stability on 1,379 rows"),
     ],
 )
-def test_source_size_and_task_are_said(kind, words):
+def test_source_size_and_task_are_shown(kind, words):
     text = Parsed(render_advice_page(KINDS[kind])).text
     assert words in text
     assert "vectors.parquet" in text
@@ -135,7 +135,7 @@ def test_advice_without_a_task_has_a_visible_caution():
     assert LABEL_FREE_WARNING in render_notebook_page(KINDS["label free"])
 
 
-def test_how_it_was_measured_is_said():
+def test_method_is_described():
     settings = AdviceSettings(folds=7, seed=42, metric="euclidean", sample=2_000)
     advice = made(chosen=2, settings=settings, notes=["A note."], left_out={"Whiten(pca, 9)": "too few rows"})
     text = Parsed(render_advice_page(advice)).text
@@ -155,39 +155,39 @@ def test_how_it_was_measured_is_said():
         assert words in text, words
 
 
-def test_new_rows_are_named_and_passed_on():
+def test_new_rows_are_named_and_included_in_commands():
     text = Parsed(render_advice_page(made(settings=AdviceSettings(new_rows=True)))).text
     assert "Repairs are fitted without the rows of the pairs they are scored on." in text
     assert "isoscope advise vectors.parquet --pairs PAIRS --new-rows --html" in text
 
 
-def test_the_commands_do_it_again_and_go_on():
+def test_commands_repeat_the_advice_and_apply_the_repair():
     text = Parsed(render_advice_page(made(chosen=2, source="my vectors.npy", settings=AdviceSettings(folds=3)))).text
     assert "advice = isoscope.advise('my vectors.npy', pairs=PAIRS, folds=3)" in text
     assert "isoscope advise 'my vectors.npy' --pairs PAIRS --folds 3 -o repair --html advice.html" in text
     assert "isoscope apply repair 'my vectors.npy' -o repaired.npy" in text
 
 
-def test_a_measure_that_was_asked_for_is_asked_for_again():
+def test_requested_measure_is_in_the_command():
     text = Parsed(render_advice_page(made(task="labels", measure="knn", alone=True, given={"labels": "my topic"}))).text
     assert "labels='my topic', measure='knn')" in text
     assert "--labels 'my topic' --measure knn --html" in text
     assert "Replace " not in text
 
 
-def test_nothing_is_applied_where_nothing_is_to_be_done():
+def test_no_apply_command_without_a_recommended_repair():
     assert "isoscope apply" not in render_advice_page(KINDS["leave"])
     assert "-o repair" not in render_advice_page(KINDS["leave"])
 
 
-def test_an_array_has_no_commands_for_a_shell():
+def test_array_source_has_no_shell_commands():
     text = Parsed(render_advice_page(KINDS["an array"])).text
     assert "isoscope.advise(vectors, pairs=PAIRS)" in text
     assert "advice.repair.transform(vectors)" in text
     assert "isoscope advise" not in text
 
 
-def test_without_a_task_the_ways_to_give_one_are_shown():
+def test_without_a_task_the_task_options_are_shown():
     text = Parsed(render_advice_page(KINDS["label free"])).text
     for words in ("--pairs PAIRS", "--queries QUERIES --qrels QRELS", "--labels LABELS"):
         assert f"isoscope advise vectors.parquet {words}" in text
@@ -207,7 +207,7 @@ def rows_of(drawing: str) -> list[str]:
     return re.findall(r'<div class="trial(?: chosen)?">.*?</div>', drawing)
 
 
-def test_marks_and_whiskers_lie_where_the_gains_are():
+def test_marks_and_whiskers_are_at_the_gains():
     advice = made(half=0.03)
     rows = rows_of(draw_forest_plot(advice, "spearman")[0])
     assert len(rows) == len(advice.trials)
@@ -227,7 +227,7 @@ def test_marks_and_whiskers_lie_where_the_gains_are():
     assert max(ends) < 100
 
 
-def test_a_loss_that_is_far_off_squeezes_nothing():
+def test_extreme_loss_does_not_compress_the_scale():
     advice = KINDS["far off"]
     (chart, caption), scatter = draw_forest_plot(advice, "spearman"), build_isotropy_scatter(advice)
     rows = rows_of(chart)
@@ -241,7 +241,7 @@ def test_a_loss_that_is_far_off_squeezes_nothing():
     assert "−0.400" in rows[-1]
 
 
-def test_a_verdict_is_a_shape_a_color_and_a_sign():
+def test_verdict_has_a_shape_a_color_and_a_sign():
     advice = made(GAINS, chosen=2)
     shapes, signs = {}, {}
     for row, trial in zip(rows_of(draw_forest_plot(advice, "spearman")[0]), advice.trials, strict=True):
@@ -254,7 +254,7 @@ def test_a_verdict_is_a_shape_a_color_and_a_sign():
     assert signs == {"gain": "▲", "noise": "·", "loss": "▼"}
 
 
-def test_the_chosen_one_alone_is_marked():
+def test_only_the_chosen_candidate_is_marked():
     for kind, advice in KINDS.items():
         for measure in advice.measures:
             rows = rows_of(draw_forest_plot(advice, measure)[0])
@@ -280,7 +280,7 @@ def test_verdicts_are_counted_in_words(gains, words):
     assert caption in Parsed(chart).elements[0][1]["aria-label"]
 
 
-def test_evenness_is_drawn_against_the_deciding_score():
+def test_isotropy_is_plotted_against_the_deciding_score():
     advice = made(chosen=2)
     markup = build_isotropy_scatter(advice).to_svg()
     titles = re.findall(r"<title>(.*?)</title>", markup)
@@ -296,24 +296,24 @@ def test_evenness_is_drawn_against_the_deciding_score():
 @pytest.mark.parametrize(
     ("sign", "words"), [(1, "score higher"), (-1, "score lower"), (0, "All candidates score the same")]
 )
-def test_whether_evenness_helps_is_said(sign, words):
+def test_effect_of_isotropy_is_described(sign, words):
     chart = build_isotropy_scatter(made([(f"r{i}", sign * 0.01 * i) for i in range(1, 8)]))
     assert words in chart.description
 
 
-def test_evenness_that_says_little_is_said_to():
+def test_weak_effect_of_isotropy_is_described():
     gains = [("a", 0.1), ("b", -0.1), ("c", 0.1), ("d", -0.1), ("e", 0.1)]
     assert "says little" in build_isotropy_scatter(made(gains)).description
 
 
-def test_no_evenness_is_drawn_of_one_space():
+def test_isotropy_plot_is_omitted_for_one_space():
     assert build_isotropy_scatter(KINDS["alone"]) is None
     assert 'id="evenness"' not in render_advice_page(KINDS["alone"])
     unmeasured = made(isoscores=[float("nan")] * 5)
     assert build_isotropy_scatter(unmeasured) is None
 
 
-def test_the_original_vectors_may_be_unmeasured_or_the_most_isotropic():
+def test_original_vectors_may_be_unmeasured_or_most_isotropic():
     assert "as-is" not in build_isotropy_scatter(KINDS["odd"]).to_svg()
     even = build_isotropy_scatter(made(isoscores=[0.9, 0.1, 0.2, 0.3, 0.4]))
     assert "The original vectors are the most isotropic" in even.description
@@ -322,7 +322,7 @@ def test_the_original_vectors_may_be_unmeasured_or_the_most_isotropic():
 # how it is kept
 
 
-def test_a_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+def test_page_is_written_atomically(tmp_path, monkeypatch):
     path = tmp_path / "advice.html"
     advice = KINDS["use"]
     advice.to_html(path)
@@ -335,7 +335,7 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_real_advice_has_a_page():
+def test_real_advice_renders_a_page():
     rng = np.random.default_rng(0)
     topic = rng.integers(0, 4, 240)
     X = np.eye(12)[topic] + 0.3 * rng.standard_normal((240, 12))
@@ -378,7 +378,7 @@ def address(advice, tmp_path) -> str:
 
 @needs_browser
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_nothing_is_wider_than_the_window_and_no_words_meet(browser, advice, address, dark):
+def test_nothing_overflows_and_no_text_overlaps(browser, advice, address, dark):
     tab = browser.open(address, width=390, height=800, dark=dark)
     for width in (390, 320, 768, 1280):
         tab.resize(width, 800)
@@ -393,7 +393,7 @@ def test_nothing_is_wider_than_the_window_and_no_words_meet(browser, advice, add
 
 
 @needs_browser
-def test_a_browser_reads_the_elements_that_were_written(browser, advice, address):
+def test_browser_parses_the_written_elements(browser, advice, address):
     tab = browser.open(address)
     written = [name for name, _ in Parsed(render_advice_page(advice)).elements]
     assert tab.run("[...document.querySelectorAll('*')].map(e => e.localName)") == written
@@ -401,7 +401,7 @@ def test_a_browser_reads_the_elements_that_were_written(browser, advice, address
 
 
 @needs_browser
-def test_colors_follow_the_scheme(browser, tmp_path):
+def test_colors_follow_the_color_scheme(browser, tmp_path):
     KINDS["use"].to_html(tmp_path / "advice.html")
     seen = []
     for dark in (False, True):
@@ -415,7 +415,7 @@ def test_colors_follow_the_scheme(browser, tmp_path):
 
 
 @needs_browser
-def test_the_table_scrolls_inside_itself_and_by_keys(browser, tmp_path):
+def test_table_scrolls_within_itself_and_by_keyboard(browser, tmp_path):
     KINDS["labels"].to_html(tmp_path / "advice.html")
     tab = browser.open((tmp_path / "advice.html").as_uri(), width=390)
     assert tab.run("(s => s.scrollWidth > s.clientWidth)(document.querySelector('.scroll'))")
@@ -430,7 +430,7 @@ def test_the_table_scrolls_inside_itself_and_by_keys(browser, tmp_path):
 
 
 @needs_browser
-def test_on_paper_nothing_is_cut_off(browser, tmp_path):
+def test_print_truncates_nothing(browser, tmp_path):
     KINDS["labels"].to_html(tmp_path / "advice.html")
     tab = browser.open((tmp_path / "advice.html").as_uri(), width=720)
     tab.send("Emulation.setEmulatedMedia", media="print")

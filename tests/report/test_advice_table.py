@@ -28,7 +28,7 @@ def line_of(text, name):
     return next(line for line in text.splitlines() if line.strip(" →").startswith(name))
 
 
-def test_every_candidate_with_its_scores(advice):
+def test_every_candidate_is_listed_with_its_scores(advice):
     text = render_advice_text(advice)
     for trial in advice.trials:
         line = line_of(text, trial.name)
@@ -41,7 +41,7 @@ def test_every_candidate_with_its_scores(advice):
     assert f"{GAIN_MARKS['loss']} −0.200" in line_of(text, "Whiten")
 
 
-def test_the_choice_alone_is_marked(advice):
+def test_only_the_choice_is_marked(advice):
     assert [line for line in render_advice_text(advice).splitlines() if line.startswith("→")] == [
         line_of(render_advice_text(advice), "Center")
     ]
@@ -57,18 +57,18 @@ def test_verdict_notes_and_candidates_not_tried_are_shown(advice):
     assert "array 1,000 × 8, by cosine" in flat
 
 
-def test_plain_text_is_plain(advice):
+def test_plain_text_has_no_escapes(advice):
     text = render_advice_text(advice)
     assert "\x1b" not in text
     assert all(line == line.rstrip() and len(line) <= 120 for line in text.splitlines())
 
 
-def test_a_shape_that_could_not_be_measured_is_a_dash(advice):
+def test_unmeasured_isotropy_is_a_dash(advice):
     advice.trials[2].shape.clear()
     assert line_of(render_advice_text(advice), "Standardize").endswith("–")
 
 
-def test_the_terminal_shows_what_the_text_says(advice):
+def test_terminal_output_matches_the_text(advice):
     out = io.StringIO()
     Console(file=out, width=200, color_system=None).print(render_advice(advice))
     assert out.getvalue().split() == render_advice_text(advice).split()

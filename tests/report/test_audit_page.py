@@ -45,7 +45,7 @@ def hostile(rows: np.ndarray) -> Audit:
 
 
 @pytest.mark.parametrize("other", ["alone", "compared", "baseline"])
-def test_text_of_the_data_never_becomes_markup(hostile, found, other):
+def test_data_text_is_escaped(hostile, found, other):
     text = {
         "alone": lambda: render_page([hostile]),
         "compared": lambda: render_page([hostile, found], agreement=0.5),
@@ -59,13 +59,13 @@ def test_text_of_the_data_never_becomes_markup(hostile, found, other):
     assert EVIL in parsed.text
 
 
-def test_text_of_the_data_arrives_whole_in_the_script(hostile):
+def test_data_text_is_complete_in_the_script(hostile):
     held = Parsed(render_page([hostile])).held("cloud-1")
     assert set(held["text"]) == {EVIL.replace("\u2028", " ")}  # blanks are drawn as one
     assert EVIL.replace("\u2028", " ") in held["colorings"][0]["names"]
 
 
-def test_a_fragment_escapes_too(hostile):
+def test_fragment_is_escaped(hostile):
     parsed = Parsed(render_notebook_page(hostile))
     plain = {"div", "p", "strong", "bdi", "table", "thead", "tbody", "tr", "th", "td", "span", "em", "code"}
     assert {name for name, _ in parsed.elements} <= plain
@@ -77,18 +77,18 @@ def test_attributes_are_escaped():
     assert Parsed(tag("a", title='"><b>')).elements == [("a", {"title": '"><b>'})]
 
 
-def test_half_of_a_surrogate_pair_can_be_written(found):
+def test_lone_surrogate_can_be_written(found):
     broken = dataclasses.replace(found, source="broken \ud800")
     assert "broken ?" in render_page([broken]).encode("utf-8").decode("utf-8")
 
 
-def test_a_page_asks_nothing_of_any_network_and_allows_itself_alone(found):
+def test_page_makes_no_network_requests_and_has_strict_csp(found):
     for text in (render_page([found]), render_page([found, found], agreement=1.0)):
         allows_itself_alone(text)
     assert not re.search(r"url\(|@import", STYLE)
 
 
-def test_the_same_audit_gives_the_same_bytes(rows, found):
+def test_same_audit_gives_same_bytes(rows, found):
     again = audit(rows, labels=np.repeat(["a", "b", "c"], 100), text=[f"text {i}" for i in range(300)])
     assert render_page([found]) == render_page([again])
 
@@ -96,7 +96,7 @@ def test_the_same_audit_gives_the_same_bytes(rows, found):
 # what is said
 
 
-def test_every_finding_is_said_whole(found):
+def test_every_finding_is_shown_completely(found):
     text = Parsed(render_page([found])).text
     for finding in found.findings:
         for part in (
@@ -110,14 +110,14 @@ def test_every_finding_is_said_whole(found):
             assert part.replace("`", "") in text, finding.name
 
 
-def test_what_needs_attention_comes_first_and_open(found):
+def test_problems_come_first_and_are_expanded(found):
     parsed = Parsed(render_page([found]))
     cards = [a["id"].removeprefix("finding-") for name, a in parsed.elements if name == "article"]
     assert cards == [finding.name for finding in found.findings if finding.verdict != "ok"]
     assert cards, "this cloud has a fault"
 
 
-def test_a_sample_and_a_close_call_are_said(found):
+def test_sample_and_borderline_findings_are_reported(found):
     close = Finding(
         "x", "X", 0.09, 0.05, 0.2, Range.lower_is_better(0.1, 0.5, "s"), "m", "a", rows=20_000, sampled=True
     )
@@ -126,19 +126,19 @@ def test_a_sample_and_a_close_call_are_said(found):
     assert "Borderline: the 95% interval" in text
 
 
-def test_a_clean_space_and_one_without_findings(found):
+def test_space_without_problems_and_space_without_findings(found):
     well = [finding for finding in found.findings if finding.verdict == "ok"]
     assert "No finding needs attention" in render_page([dataclasses.replace(found, findings=well)])
     assert "<h1>" in render_page([dataclasses.replace(found, findings=[])])
 
 
-def test_what_was_skipped_is_said_with_its_reason(found):
+def test_skipped_findings_are_listed_with_reasons(found):
     text = Parsed(render_page([dataclasses.replace(found, skipped={"two_nn": "too few rows"})])).text
     assert "Not measured: two nn" in text
     assert "too few rows" in text
 
 
-def test_the_table_of_cosines_is_that_of_the_audit(found):
+def test_cosine_table_equals_that_of_the_audit(found):
     parsed = Parsed(render_page([found]))
     for cosine, pairs, nearest in found.similarity.table()[-2:]:
         if 1 <= pairs < 99 and 1 <= nearest < 99:
@@ -146,7 +146,7 @@ def test_the_table_of_cosines_is_that_of_the_audit(found):
     assert parsed.held("similarity")[0]["pairs"] == pytest.approx(found.similarity.pairs, abs=1e-6)
 
 
-def test_two_spaces_stand_side_by_side(found, rows):
+def test_two_spaces_are_shown_side_by_side(found, rows):
     other = audit(rows - rows.mean(axis=0))
     other = dataclasses.replace(other, source="centred.npy")
     parsed = Parsed(render_page([found, other], agreement=0.57))
@@ -159,7 +159,7 @@ def test_two_spaces_stand_side_by_side(found, rows):
     assert "it does not apply" in parsed.text, "the second has no labels"
 
 
-def test_a_baseline_says_what_was_and_whether_it_is_better(found, tmp_path):
+def test_baseline_shows_previous_value_and_direction(found, tmp_path):
     worse = [
         dataclasses.replace(finding, value=0.75 if finding.name == "mean_cosine" else finding.value)
         for finding in found.findings[1:]
@@ -174,7 +174,7 @@ def test_a_baseline_says_what_was_and_whether_it_is_better(found, tmp_path):
 
 
 @pytest.mark.parametrize("count", [3, 5])
-def test_several_spaces_stand_side_by_side(found, count):
+def test_several_spaces_are_shown_side_by_side(found, count):
     text = render_page([dataclasses.replace(found, source=f"space {i}") for i in range(count)])
     parsed = in_order(text)
     allows_itself_alone(text)
@@ -200,7 +200,7 @@ def test_several_spaces_stand_side_by_side(found, count):
         (1, {"held_out": HeldOutComparison("Center()", 5, 5, 10)}, "held_out was passed with 1 audit;"),
     ],
 )
-def test_what_does_not_go_together_is_refused(found, count, given, said):
+def test_incompatible_audits_raise(found, count, given, said):
     if "baseline" in given:
         given = {"baseline": found}
     with pytest.raises(InputError, match=said):
@@ -218,7 +218,7 @@ def test_a_fragment_has_verdict_and_findings_and_no_script(found):
 # what is drawn
 
 
-def test_the_points_in_the_page_are_those_of_the_audit(found):
+def test_points_in_the_page_equal_those_of_the_audit(found):
     held = Parsed(render_page([found])).held("cloud-1")
     drawn = np.frombuffer(base64.b64decode(held["points"]), "<i2").reshape(-1, 3)
     points = found.pictures.points
@@ -226,19 +226,19 @@ def test_the_points_in_the_page_are_those_of_the_audit(found):
     assert held["text"] == found.pictures.text
 
 
-def test_the_still_has_a_dot_for_each_point(found):
+def test_static_image_has_a_dot_per_point(found):
     content, _ = render_point_cloud(found.pictures, "c", "name", found.n)
     still = next(part for part in content.split("<svg") if 'class="still"' in part)
     assert still.count("h0") == len(found.pictures.points)
 
 
-def test_how_many_points_are_drawn_is_said(found):
+def test_number_of_drawn_points_is_shown(found):
     assert "All 300 vectors are drawn" in render_page([found])
     assert "300 of 100,000 vectors are drawn" in render_page([dataclasses.replace(found, n=100_000)])
 
 
 @pytest.mark.parametrize("count", [1, 7, 20, 21, 300])
-def test_names_have_colors_of_their_own_up_to_twenty(count):
+def test_up_to_twenty_names_have_their_own_colors(count):
     codes = np.arange(3 * count) % count
     way = CategoricalColoring("labels", "Label", [f"name {i}" for i in range(count)], codes, "others")
     slots = way.slots
@@ -252,7 +252,7 @@ def test_the_most_frequent_names_come_first():
     assert way.point_slots.tolist() == [1, 0, 0, -1]
 
 
-def test_colorings_are_those_that_exist(found, rows):
+def test_only_available_colorings_are_offered(found, rows):
     assert [way.key for way in find_colorings(found.pictures)] == ["labels", "clusters", "lengths", "rows"]
     typed = audit(rows, types=np.repeat(["x", "##y"], 150)).pictures
     assert [way.key for way in find_colorings(typed)] == ["clusters", "kinds", "frequency", "lengths", "rows"]
@@ -262,7 +262,7 @@ def test_colorings_are_those_that_exist(found, rows):
 
 @pytest.mark.parametrize("verdict", VERDICTS)
 @pytest.mark.parametrize("form", ["number", "share", "power"])
-def test_the_value_lies_in_the_region_of_its_verdict(verdict, form):
+def test_value_is_drawn_in_the_region_of_its_verdict(verdict, form):
     for judged in (
         Range.lower_is_better(0.1, 0.5, "s", 0.0),
         Range.higher_is_better(0.5, 0.1, "s", 1.0),
@@ -277,7 +277,7 @@ def test_the_value_lies_in_the_region_of_its_verdict(verdict, form):
         assert sum(float(width) for _, width, _ in regions) == pytest.approx(100, abs=0.5)
 
 
-def test_what_is_for_information_has_no_scale():
+def test_informational_findings_have_no_scale():
     free = Range((-np.inf, np.inf), (-np.inf, np.inf), "s")
     assert draw_meter(Finding("x", "X", 1.0, None, None, free, "", "", 1)) is None
 
@@ -292,7 +292,7 @@ def test_what_is_for_information_has_no_scale():
     ],
 )
 @pytest.mark.parametrize("shape", [(5, 2), (6, 3), (40, 300)])
-def test_charts_of_small_and_wide_clouds_hold_numbers_alone(build, shape):
+def test_charts_of_small_and_wide_data_contain_no_nan_or_inf(build, shape):
     pictures = audit(np.random.default_rng(1).standard_normal(shape)).pictures
     chart = build(pictures, [pictures])
     markup = chart.to_svg()
@@ -301,7 +301,7 @@ def test_charts_of_small_and_wide_clouds_hold_numbers_alone(build, shape):
     assert chart.description in Parsed(markup).all("svg")[0]["aria-label"]
 
 
-def test_a_page_of_many_dimensions_and_long_texts_is_small(found):
+def test_page_with_many_dimensions_and_long_texts_is_small(found):
     generator = np.random.default_rng(2)
     d, m = 4096, 3000
     shares = np.sort(generator.random(d))[::-1] / d
@@ -328,7 +328,7 @@ def test_a_page_of_many_dimensions_and_long_texts_is_small(found):
 # who reads it
 
 
-def test_the_document_is_in_order(found):
+def test_document_is_valid_html(found):
     for text in (
         render_page([found]),
         render_page([found], baseline=found),
@@ -337,7 +337,7 @@ def test_the_document_is_in_order(found):
         in_order(text)
 
 
-def test_verdicts_are_words_and_not_colors_alone(found):
+def test_verdicts_are_words_not_only_colors(found):
     words = {"ok": "ok", "look": "worth a look", "bad": "bad"}
     shown = re.findall(r'class="badge (\w+)"><span aria-hidden="true">(.)</span> ([\w ]+)<', render_page([found]))
     assert len(shown) == len(found.findings) > 0
@@ -364,7 +364,7 @@ def contrast(one: str, other: str) -> float:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_and_marks_stand_out_from_what_is_behind_them(scheme):
+def test_text_and_marks_contrast_with_their_background(scheme):
     colors = schemes()[scheme]
     for ground in ("paper", "panel"):
         for text in ("ink", "quiet", "accent", "ok", "look", "bad"):
@@ -378,7 +378,7 @@ def test_text_and_marks_stand_out_from_what_is_behind_them(scheme):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_groups_can_be_told_apart_with_any_kind_of_color_vision(scheme):
+def test_group_colors_are_distinct_for_color_blind_readers(scheme):
     """Distances in OKLab as Machado et al. (2009) simulate it; the least of Okabe and Ito's palette is 0.076."""
     colors = schemes()[scheme]
     hues = np.array([linear(color) for name, color in colors.items() if name.startswith("hue-")])

@@ -95,7 +95,7 @@ def find_a_point(tab: Tab) -> None:
     pytest.fail("no point was met")
 
 
-def test_a_point_under_the_mouse_shows_its_text_and_runs_none_of_it(tab):
+def test_hovered_point_shows_its_text_without_running_it(tab):
     find_a_point(tab)
     said = tab.run("document.querySelector('.tip').innerText")
     assert EVIL in said
@@ -106,7 +106,7 @@ def test_a_point_under_the_mouse_shows_its_text_and_runs_none_of_it(tab):
     assert tab.run("document.querySelectorAll('.tip img, .tip script').length") == 0
 
 
-def test_each_coloring_is_pressed_alone_and_has_its_legend(tab):
+def test_one_coloring_is_active_at_a_time_with_its_legend(tab):
     selector = "[data-color]"
     names = tab.run(f"[...document.querySelectorAll('{selector}')].map(b => b.textContent)")
     assert names == ["Label", "Cluster", "Frequency", "Length", "Row number"]
@@ -121,7 +121,7 @@ def test_each_coloring_is_pressed_alone_and_has_its_legend(tab):
     assert "length from" in legends[3]
 
 
-def test_a_name_of_the_legend_hides_and_shows_its_points(tab):
+def test_legend_entry_toggles_its_points(tab):
     before = inked(tab)
     tab.click(".legend.live button")
     assert pressed(tab, ".legend.live button")[0] == "false"
@@ -133,7 +133,7 @@ def test_a_name_of_the_legend_hides_and_shows_its_points(tab):
     assert inked(tab) < 0.5 * without, "the axes alone are left"
 
 
-def test_keys_turn_zoom_and_step_through_the_points(tab):
+def test_keys_rotate_zoom_and_step_through_points(tab):
     tab.run("document.querySelector('canvas').focus()")
     start = drawn(tab)
     seen = {start}
@@ -153,7 +153,7 @@ def test_keys_turn_zoom_and_step_through_the_points(tab):
     assert tab.run("document.querySelector('.tip').hidden")
 
 
-def test_the_mouse_turns_and_two_dimensions_shift(tab):
+def test_mouse_rotates_3d_and_pans_2d(tab):
     x, y = tab.middle("canvas")
     start = drawn(tab)
     tab.drag(x, y, x + 120, y + 30)
@@ -170,7 +170,7 @@ def test_the_mouse_turns_and_two_dimensions_shift(tab):
     assert drawn(tab) == flat
 
 
-def test_the_wheel_scrolls_the_page_and_zooms_with_ctrl_alone(tab):
+def test_wheel_scrolls_the_page_and_zooms_only_with_ctrl(tab):
     x, y = tab.middle("canvas")
     start, top = drawn(tab), tab.run("scrollY")
     tab.mouse("mouseWheel", x, y, deltaX=0, deltaY=-120)
@@ -183,7 +183,7 @@ def test_the_wheel_scrolls_the_page_and_zooms_with_ctrl_alone(tab):
     assert drawn(tab) != start
 
 
-def test_a_finger_swipes_to_turn_and_may_hold_the_page(tab):
+def test_swipe_rotates_and_can_block_page_scrolling(tab):
     tab.resize(390, 800, dense=2, touch=True)
     x, y = tab.middle("canvas")
     start = drawn(tab)
@@ -200,7 +200,7 @@ def test_a_finger_swipes_to_turn_and_may_hold_the_page(tab):
     assert tab.run("getComputedStyle(document.querySelector('canvas')).touchAction") == "none"
 
 
-def test_a_typed_cosine_has_the_percentile_of_the_audit(browser, found, tmp_path):
+def test_entered_cosine_shows_the_percentile_of_the_audit(browser, found, tmp_path):
     steps = np.round(found.similarity.pairs, 1)  # as copies make them: many quantiles are equal
     stepped = dataclasses.replace(found.similarity, pairs=steps, nearest=np.zeros(0))
     two = [found, dataclasses.replace(found, source="stepped", similarity=stepped)]
@@ -227,19 +227,19 @@ def test_a_typed_cosine_has_the_percentile_of_the_audit(browser, found, tmp_path
 
 
 @pytest.mark.parametrize("width", [320, 390, 768, 1280])
-def test_nothing_is_wider_than_the_window(tab, width):
+def test_nothing_overflows_the_window_width(tab, width):
     tab.resize(width, 800)
     tab.run("document.querySelectorAll('details').forEach(d => { d.open = true })")
     assert wide(tab) == 0
 
 
-def test_the_drawing_follows_the_scheme(tab):
+def test_drawing_follows_the_color_scheme(tab):
     light = drawn(tab)
     tab.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
     assert drawn(tab) != light
 
 
-def test_without_scripts_everything_is_there_to_read(browser, address, found):
+def test_content_is_readable_without_scripts(browser, address, found):
     tab = browser.open(address, scripts=False)
     tab.send("DOM.enable")
     root = tab.send("DOM.getDocument")["root"]["nodeId"]
@@ -260,7 +260,7 @@ def test_without_scripts_everything_is_there_to_read(browser, address, found):
     tab.close()
 
 
-def test_on_paper_the_still_is_shown_and_nothing_is_folded(tab):
+def test_print_shows_the_static_image_and_all_details(tab):
     tab.send("Emulation.setEmulatedMedia", media="print")
     shown = "(s => getComputedStyle(document.querySelector(s)).display)"
     assert tab.run(f"{shown}('svg.still')") == "block"
@@ -270,7 +270,7 @@ def test_on_paper_the_still_is_shown_and_nothing_is_folded(tab):
     assert tab.pdf().startswith(b"%PDF")
 
 
-def test_two_spaces_turn_each_on_their_own(browser, found, tmp_path):
+def test_two_spaces_rotate_independently(browser, found, tmp_path):
     path = tmp_path / "two.html"
     path.write_text(render_page([found, dataclasses.replace(found, source="b" * 200)], agreement=0.4), encoding="utf-8")
     tab = browser.open(path.as_uri())

@@ -15,7 +15,7 @@ def ways_by_key(clouds):
     return [{way.key: way for way in ways} for ways in find_shared_colorings(clouds)]
 
 
-def test_one_cloud_alone_is_colored_as_by_itself():
+def test_single_point_cloud_is_colored_as_on_its_own_page():
     own = {way.key: way for way in find_colorings(clouds()[0])}
     shared = ways_by_key(clouds()[:1])[0]
     assert set(shared) == set(own) - {"rows"}
@@ -26,7 +26,7 @@ def test_one_cloud_alone_is_colored_as_by_itself():
             np.testing.assert_array_equal(way.shades, own[key].shades)
 
 
-def test_a_name_has_one_look_in_all_clouds():
+def test_name_has_one_style_in_all_point_clouds():
     first, second, third = clouds()
     other = dataclasses.replace(second, label_names=["third", "new", "first"])
     found = ways_by_key([first, other, third])
@@ -42,13 +42,13 @@ def test_a_name_has_one_look_in_all_clouds():
     ]
 
 
-def test_a_frequency_has_one_shade_in_all_clouds():
+def test_frequency_has_one_shade_in_all_point_clouds():
     first, second = clouds()[:2]
     found = ways_by_key([first, dataclasses.replace(second, frequency=second.frequency * 100)])
     assert found[0]["frequency"].ends == found[1]["frequency"].ends
 
 
-def test_every_coloring_that_some_cloud_has_is_explained():
+def test_every_available_coloring_is_explained():
     first, second = clouds()[:2]
     found = find_shared_colorings([dataclasses.replace(first, kinds=None, labels=None), second])
     explained = render_legends(found, "layer")

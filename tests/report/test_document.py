@@ -17,7 +17,7 @@ def made(*content: Markup, title: str = "a title", scripts: tuple[str, ...] = ()
     )
 
 
-def test_a_document_is_in_order_and_allows_itself_alone():
+def test_document_is_valid_html_with_strict_csp():
     for scripts in ((), ("page.js",), ("cloud.js", "page.js")):
         text = made(section("part", "A part", tag("p", "Text.")), scripts=scripts)
         in_order(text)
@@ -26,19 +26,19 @@ def test_a_document_is_in_order_and_allows_itself_alone():
         assert len(parsed.all("style")) == 1
 
 
-def test_without_scripts_none_may_run():
+def test_without_scripts_csp_allows_none():
     assert "script-src" not in made(), "so that the default holds: none"
     assert "script-src" in made(scripts=("page.js",))
 
 
-def test_title_and_version_are_said_and_escaped():
+def test_title_and_version_are_shown_and_escaped():
     parsed = Parsed(made(title=EVIL))
     assert f"{EVIL}: isoscope" in parsed.text
     assert not parsed.all("img")
     assert "Made by isoscope 1.2.3" in parsed.text
 
 
-def test_half_of_a_surrogate_pair_can_be_written():
+def test_lone_surrogate_can_be_written():
     assert "broken ?" in made(tag("p", "broken \ud800")).encode("utf-8").decode("utf-8")
 
 

@@ -33,7 +33,7 @@ def closed():
 
 
 @pytest.mark.parametrize("draw", ALL)
-def test_axes_given_are_drawn_on_and_given_back(found, draw):
+def test_given_axes_are_used_and_returned(found, draw):
     before = dict(matplotlib.rcParams)
     figure, ax = plt.subplots()
     assert draw(found.pictures, ax) is ax
@@ -45,23 +45,23 @@ def test_axes_given_are_drawn_on_and_given_back(found, draw):
 
 
 @pytest.mark.parametrize("draw", ALL)
-def test_axes_are_made_if_none_are_given(found, draw):
+def test_axes_are_created_if_none_are_given(found, draw):
     ax = draw(found.pictures, None)
     assert [ax.figure.number] == plt.get_fignums()
 
 
-def test_an_audit_draws_itself(found):
+def test_audit_plot_method(found):
     assert found.plot_spectrum().get_xscale() == "log"
     assert found.plot_points(color="lengths").has_data()
 
 
-def test_the_spectrum_is_that_of_the_audit(found):
+def test_spectrum_equals_that_of_the_audit(found):
     raw = figures.draw_spectrum(found.pictures).get_lines()[0]
     np.testing.assert_array_equal(raw.get_ydata(), found.pictures.spectrum_raw)
     np.testing.assert_array_equal(raw.get_xdata(), np.arange(6) + 1)
 
 
-def test_what_is_rounding_is_not_drawn(found):
+def test_values_below_rounding_error_are_not_drawn(found):
     thin = dataclasses.replace(found.pictures, spectrum_raw=np.array([1, 0.1, 1e-17, 0]))
     assert len(figures.draw_spectrum(thin).get_lines()[0].get_xdata()) == 2
 
@@ -71,12 +71,12 @@ def test_cosines_without_neighbors(found):
     assert "nearest neighbors" not in [text.get_text() for text in ax.get_legend().get_texts()]
 
 
-def test_coordinates_that_stick_out_are_numbered(found):
+def test_outlying_coordinates_are_numbered(found):
     ax = figures.draw_activations(found.pictures)
     assert [text.get_text() for text in ax.texts] == [str(index) for index in found.pictures.rogue_dimensions]
 
 
-def test_the_bars_drawn_are_the_longest(found):
+def test_longest_bars_are_drawn(found):
     many = dataclasses.replace(found.pictures, bars=np.linspace(2, 1, 400), n_significant_bars=3)
     lines = {line.get_label(): line.get_xdata()[1::3] for line in figures.draw_barcode(many).get_lines()}
     np.testing.assert_allclose(lines["stands out"], many.bars[:3])
@@ -95,20 +95,20 @@ def test_points_are_drawn_in_two_or_three_dimensions(found, color, three):
     ax.figure.canvas.draw()
 
 
-def test_names_are_written_as_they_are(found):
+def test_names_are_drawn_unchanged(found):
     ax = figures.draw_points(found.pictures, None, "labels")
     ax.figure.canvas.draw()
     assert {text.get_text() for text in ax.get_legend().get_texts()} == {" _a", r"\$b\$", "c"}
 
 
-def test_more_names_than_looks_are_others(found):
+def test_names_beyond_available_styles_are_grouped_as_others(found):
     many = dataclasses.replace(found.pictures, labels=np.arange(240) % 40, label_names=[f"n{i}" for i in range(40)])
     names = [text.get_text() for text in figures.draw_points(many, None, "labels").get_legend().get_texts()]
     assert len(names) == 22
     assert "others" in names
 
 
-def test_a_color_that_is_not_there_says_what_is(found):
+def test_unknown_color_raises_with_known_ones(found):
     bare = dataclasses.replace(found.pictures, labels=None, clusters=None, kinds=None)
     with pytest.raises(
         InputError, match='color is \'labels\', but this audit can be colored only by "frequency", "lengths"'
@@ -119,7 +119,7 @@ def test_a_color_that_is_not_there_says_what_is(found):
 
 
 @pytest.mark.parametrize("grouped", [layered(), named(), layered(1)], ids=["layers", "names", "one"])
-def test_a_finding_along_groups_is_the_series(grouped):
+def test_finding_by_group_plots_the_series(grouped):
     ax = grouped.plot("isoscore")
     series = grouped.series("isoscore")
     drawn = next(line for line in ax.get_lines() if line.get_label() == grouped.source)
@@ -131,7 +131,7 @@ def test_a_finding_along_groups_is_the_series(grouped):
     ax.figure.canvas.draw()
 
 
-def test_axes_of_a_finding_along_groups_are_those_given():
+def test_finding_by_group_uses_given_axes():
     _, ax = plt.subplots()
     assert layered().plot("mean_cosine", ax) is ax
     with pytest.raises(InputError, match="isoscore could not be measured"):
@@ -139,7 +139,7 @@ def test_axes_of_a_finding_along_groups_are_those_given():
 
 
 @pytest.mark.parametrize("draw", ALL)
-def test_without_matplotlib_it_says_what_to_install(found, draw, monkeypatch):
+def test_missing_matplotlib_error_shows_install_command(found, draw, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(InputError, match=r"pip install 'isoscope\[plot\]'"):
         draw(found.pictures, None)

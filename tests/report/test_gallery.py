@@ -17,7 +17,7 @@ def with_pictures(grouped, **changes):
     return dataclasses.replace(grouped, groups=groups)
 
 
-def test_every_group_has_a_still_with_its_points_and_its_number():
+def test_every_group_has_an_image_with_its_points_and_number():
     found = layered()
     text = render_gallery([found])
     parsed = Parsed(text)
@@ -33,7 +33,7 @@ def test_every_group_has_a_still_with_its_points_and_its_number():
     assert all(figure.count("h0") == 200 for figure in drawn)
 
 
-def test_texts_are_kept_once():
+def test_texts_are_stored_once():
     parsed = Parsed(render_gallery([layered()]))
     texts = parsed.held("gallery-texts")
     assert len(set(texts)) == len(texts)
@@ -41,7 +41,7 @@ def test_texts_are_kept_once():
     assert [texts[i] for i in held["text"]] == layered().groups["1"].pictures.text
 
 
-def test_a_frame_is_that_of_the_bulk_and_says_who_is_outside():
+def test_view_covers_most_points_and_counts_those_outside():
     points = layered().groups["0"].pictures.points.copy()
     points[:3] = 1e4
     text = render_gallery([with_pictures(layered(), points=points)])
@@ -52,12 +52,12 @@ def test_a_frame_is_that_of_the_bulk_and_says_who_is_outside():
     assert ((across >= 0) & (across <= 400) & (down >= 0) & (down <= 300)).mean() > 0.9
 
 
-def test_points_that_are_all_one_are_drawn():
+def test_identical_points_are_drawn():
     text = render_gallery([with_pictures(layered(), points=np.zeros((200, 3)))])
     assert not re.search(r"nan|inf\b", re.sub(r">[^<]*<", "><", text))
 
 
-def test_fewer_points_are_drawn_the_more_groups_there_are_and_it_is_said():
+def test_more_groups_draw_fewer_points_with_a_note():
     m = 3000
     many = dataclasses.replace(
         layered().groups["0"].pictures,

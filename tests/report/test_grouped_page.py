@@ -51,18 +51,18 @@ def audits(request):
 # every page
 
 
-def test_every_page_is_in_order_and_allows_itself_alone(audits):
+def test_pages_are_valid_html_with_strict_csp(audits):
     text = render_grouped_page(audits)
     in_order(text)
     allows_itself_alone(text)
 
 
-def test_every_drawing_holds_numbers_alone(audits):
+def test_drawings_contain_no_nan_or_inf(audits):
     for drawing in re.findall(r"<svg.*?</svg>", render_grouped_page(audits)):
         assert not re.search(r"nan|inf\b", re.sub(r">[^<]*<", "><", re.sub(r'aria-label="[^"]*"', "", drawing)))
 
 
-def test_what_changes_is_said_first(audits):
+def test_changes_are_described_first(audits):
     header = Parsed(re.search(r"<header>.*?</header>", render_grouped_page(audits))[0]).text
     for audit in audits:
         assert all(sentence in header for sentence in describe_groups(audit, 2))
@@ -81,7 +81,7 @@ def test_every_measurement_has_a_figure_with_a_caption(audits):
     assert all(title in Parsed(part).text for title in zero)
 
 
-def test_the_tables_have_every_group_and_every_verdict(audits):
+def test_tables_have_every_group_and_verdict(audits):
     tables = re.findall(r"<table.*?</table>", render_grouped_page(audits))
     drawn, _ = choose_panels(audits)
     for audit, table in zip(audits, tables, strict=True):
@@ -97,11 +97,11 @@ def test_the_tables_have_every_group_and_every_verdict(audits):
         assert len(re.findall(r'class="verdict-sign', table)) == counts
 
 
-def test_the_same_audits_give_the_same_bytes():
+def test_same_audits_give_same_bytes():
     assert render_grouped_page([layered()]) == render_grouped_page([layered()])
 
 
-def test_text_of_the_data_never_becomes_markup():
+def test_data_text_is_escaped():
     found = named("words", (EVIL, "plain"))
     hostile = dataclasses.replace(found, source=EVIL, by=EVIL, skipped={EVIL: EVIL})
     for audits in ([hostile], [hostile, hostile]):
@@ -126,26 +126,26 @@ def test_models_of_different_depth_share_an_axis_of_relative_depth():
     assert "depth (1" not in render_grouped_page(KINDS["models of one depth"]())
 
 
-def test_ranges_are_ticks_by_name_at_even_places():
+def test_ranges_are_evenly_spaced_ticks():
     found = ticks(render_grouped_page([ranged()]))
     assert {"1–9", "10–99", "100–999"} <= set(found)
 
 
-def test_names_are_rows_of_all_audits():
+def test_names_of_all_audits_are_rows():
     text = render_grouped_page(KINDS["names twice"]())
     rows = re.findall(r'<span title="([^"]+)" class="name">|<span class="name" title="([^"]+)">', text)
     assert {a or b for a, b in rows} == {"sport", "news", "a &lt; b", "art"}
     assert "A is on top in each row" in text
 
 
-def test_a_detail_is_dashed_beside_what_is_judged():
+def test_details_are_dashed_next_to_judged_values():
     text = render_grouped_page([layered()])
     chart = next(part for part in text.split("<figure>") if part.startswith("<h3>Anisotropy"))
     assert 'class="line hue-0"' in chart
     assert 'class="line hue-0 dashed"' in chart
 
 
-def test_what_clouds_inside_clusters_have_is_drawn_where_it_is_known():
+def test_values_within_clusters_are_drawn_where_known():
     groups = {}
     for name, group in layered().groups.items():
         own = [
@@ -163,7 +163,7 @@ def test_what_clouds_inside_clusters_have_is_drawn_where_it_is_known():
 # what is said
 
 
-def test_what_is_wrong_where_is_said():
+def test_problems_are_reported_with_their_groups():
     found = layered()
     header = Parsed(re.search(r"<header>.*?</header>", render_grouped_page([found]))[0]).text
     wrong = {f.title for group in found.groups.values() for f in group.findings if f.verdict != VERDICTS[0]}
@@ -171,12 +171,12 @@ def test_what_is_wrong_where_is_said():
     assert all(title in header for title in wrong)
 
 
-def test_what_is_zero_is_said_of_what_was_measured():
+def test_zero_findings_are_listed_where_measured():
     text = render_grouped_page([told([0.0, np.nan], finding="duplicates")])
     assert "values are 0: duplicates." in text
 
 
-def test_groups_that_are_missing_are_said_with_the_reason():
+def test_missing_groups_are_listed_with_reasons():
     found = dataclasses.replace(layered(), skipped={"7": "3 rows: need 10"}, left_out=1234)
     text = Parsed(render_grouped_page([found])).text
     assert "Not measured: 7" in text
@@ -184,7 +184,7 @@ def test_groups_that_are_missing_are_said_with_the_reason():
     assert "1,234 rows that belong to none of these groups" in text
 
 
-def test_iso_scores_as_published_are_said():
+def test_published_isoscores_are_mentioned():
     group = layered().groups["1"]
     own = [
         dataclasses.replace(f, title="IsoScore (as published)") if f.name == "isoscore" else f for f in group.findings
@@ -205,12 +205,12 @@ def test_iso_scores_as_published_are_said():
         ([dataclasses.replace(layered(), groups={})], "no group of model by layer"),
     ],
 )
-def test_what_cannot_be_shown_is_refused(audits, said):
+def test_invalid_audits_raise(audits, said):
     with pytest.raises(InputError, match=said):
         render_grouped_page(audits)
 
 
-def test_thirteen_layers_of_three_models_stay_small():
+def test_page_of_three_13_layer_models_is_small():
     generator = np.random.default_rng(0)
     m = 3000
     base = layered().groups["0"]
@@ -259,7 +259,7 @@ def tab(browser, tmp_path):
     tab.close()
 
 
-def test_stills_are_colored_alike_and_as_python_did(tab):
+def test_static_images_share_one_coloring(tab):
     stills = "JSON.stringify([...document.querySelectorAll('.tile svg')].map(s => s.innerHTML.length))"
     classes = "[...new Set([...document.querySelectorAll('.tile svg path')].map(p => p.getAttribute('class')))].join()"
     before = tab.run(stills), tab.run(classes)
@@ -271,7 +271,7 @@ def test_stills_are_colored_alike_and_as_python_did(tab):
     assert tab.run(classes) == before[1]
 
 
-def test_one_cloud_at_a_time_is_opened_turned_and_closed(tab):
+def test_only_one_point_cloud_is_open_at_a_time(tab):
     tab.run("document.querySelectorAll('.tile button')[4].focus()")
     tab.run("document.querySelectorAll('.tile button')[4].click()")
     tab.finish()
@@ -290,13 +290,13 @@ def test_one_cloud_at_a_time_is_opened_turned_and_closed(tab):
     assert tab.run("document.querySelector('dialog').open") is True
 
 
-def test_no_width_makes_the_page_scroll_sideways(tab):
+def test_page_never_scrolls_sideways(tab):
     for width in (320, 390, 1280):
         tab.resize(width, 800)
         assert tab.run("document.documentElement.scrollWidth - innerWidth") <= 0, width
 
 
-def test_without_scripts_there_are_stills_and_no_buttons(browser, tmp_path):
+def test_without_scripts_images_are_shown_without_buttons(browser, tmp_path):
     path = tmp_path / "page.html"
     path.write_text(render_grouped_page([layered()]), encoding="utf-8")
     tab = browser.open(path.as_uri(), scripts=False)

@@ -10,7 +10,7 @@ def findings(drawn):
 
 
 @pytest.mark.parametrize("audits", [(layered(),), (layered(), layered(seed=1)), (named(),), (layered(), layered(5))])
-def test_every_finding_is_drawn_once_or_said_to_be_zero(audits):
+def test_every_finding_is_drawn_once_or_listed_as_zero(audits):
     drawn, zero = choose_panels(audits)
     there = {f.name: f.title for audit in audits for group in audit.groups.values() for f in group.findings}
     assert len(findings(drawn)) == len(set(findings(drawn)))
@@ -20,7 +20,7 @@ def test_every_finding_is_drawn_once_or_said_to_be_zero(audits):
             assert any(np.isfinite(trace.numbers(audit)).any() for audit in audits)
 
 
-def test_several_audits_have_one_judged_measurement_in_a_chart():
+def test_several_audits_have_one_judged_measurement_per_chart():
     drawn, _ = choose_panels([layered(), layered(seed=1)])
     assert [len(panel.judged_traces) for panel in drawn] == [1] * len(drawn)
     assert len({panel.title for panel in drawn}) == len(drawn)
@@ -30,13 +30,13 @@ def test_several_audits_have_one_judged_measurement_in_a_chart():
     )
 
 
-def test_a_chart_that_lacks_half_of_what_it_shows_is_named_after_the_rest():
+def test_chart_with_half_its_data_missing_is_titled_by_the_rest():
     drawn, zero = choose_panels([told([0.1, 0.2], finding="labels")])
     assert [panel.title for panel in drawn] == ["Silhouette of the labels"]
     assert not zero
 
 
-def test_what_is_zero_everywhere_is_not_drawn():
+def test_findings_that_are_zero_everywhere_are_not_drawn():
     drawn, zero = choose_panels([told([0.0, 0.0], finding="duplicates")])
     assert not drawn
     assert zero == ["duplicates"]

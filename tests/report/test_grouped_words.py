@@ -27,7 +27,7 @@ def said(values, spread=0.001, **how):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_every_number_and_every_claim_is_true(seed):
+def test_every_number_and_claim_is_correct(seed):
     generator = np.random.default_rng(seed)
     values = generator.choice([0.1, 0.11, 0.5, 0.9, 0.3], generator.integers(2, 9)) + generator.choice([0, 0.0001])
     spread = generator.choice([0.0001, 0.02, 0.5])
@@ -78,11 +78,11 @@ def test_every_number_and_every_claim_is_true(seed):
         ([0.1, NAN, 0.4], "It rises from 0.100 in layer 0 to 0.400 in layer 2 (measured in 2 of 3)."),
     ],
 )
-def test_an_order_is_told_from_the_first_to_the_last(values, expected):
+def test_ordered_groups_are_described_from_first_to_last(values, expected):
     assert said(values) == expected
 
 
-def test_intervals_that_overlap_are_no_difference():
+def test_overlapping_intervals_show_no_clear_difference():
     assert said([0.1, 0.2, 0.12], 0.06) == (
         "It shows no clear difference: 0.100 to 0.200 in all 3 layers, with overlapping intervals."
     )
@@ -93,7 +93,7 @@ def test_intervals_that_overlap_are_no_difference():
     assert said([0.1, 0.2, 0.12], None).startswith("It rises"), "a plain count has no interval"
 
 
-def test_names_have_no_course():
+def test_unordered_names_are_described_by_lowest_and_highest():
     assert said([0.1, 0.5, 0.3], names=["a", "b", "c"], by="label") == (
         "It is lowest in label “a” (0.100) and highest in label “b” (0.500)."
     )
@@ -101,17 +101,17 @@ def test_names_have_no_course():
     assert many == "It is lowest in 5 categories (0.100) and highest in 5 categories (0.500)."
 
 
-def test_shares_are_per_cent():
+def test_shares_are_percentages():
     assert said([0.1, 0.5], form="share") == "It rises from 10.0% in layer 0 to 50.0% in layer 1."
 
 
-def test_apart_is_what_intervals_are():
+def test_are_disjoint_compares_intervals():
     series = told([0.1, 0.2, NAN], 0.05).series("mean_cosine")
     assert are_disjoint(series, 0, 1) == (series.high[0] < series.low[1])
     assert are_disjoint(series, 1, 0) == are_disjoint(series, 0, 1)
 
 
-def test_groups_are_called_by_what_they_are():
+def test_group_names_include_their_type():
     assert format_group_name(layered(), "2") == "layer 2"
     assert format_group_name(named(), "sport") == "label “sport”"
     assert format_group_name(told([1], names=["Layer 3"]), "Layer 3") == "Layer 3"
@@ -127,7 +127,7 @@ def test_groups_are_called_by_what_they_are():
     assert format_group_name(ranges, "1–9") == "frequency 1–9"
 
 
-def test_the_top_of_a_page_has_a_few_sentences():
+def test_summary_has_a_few_sentences():
     found = describe_groups(layered(), 3)
     assert len(found) == 3
     assert found[0].startswith("Mean cosine rises from ")

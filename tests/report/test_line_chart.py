@@ -34,7 +34,7 @@ def drawn(*courses, axis=AXIS, form="number", powers=False):
 
 @pytest.mark.parametrize("axis", [AXIS, ROWS], ids=["lines", "rows"])
 @pytest.mark.parametrize("estimates", [[0.1, 0.2, 0.3, 0.4], [NAN, 0.2, NAN, 0.4], [0, 0, 0, 0], [-1, 5, NAN, NAN]])
-def test_there_is_a_mark_for_each_number_and_a_place_for_it(axis, estimates):
+def test_each_value_has_a_mark_and_a_position(axis, estimates):
     text = drawn(course(estimates), axis=axis)
     assert not re.search(r"nan|inf\b", re.sub(r">[^<]*<", "><", text))
     known = int(np.isfinite(estimates).sum())
@@ -43,21 +43,21 @@ def test_there_is_a_mark_for_each_number_and_a_place_for_it(axis, estimates):
     assert "What is told." in next(a["aria-label"] for _, a in Parsed(text).elements if a.get("role") == "img")
 
 
-def test_a_verdict_is_a_shape_and_a_word_and_no_color_alone():
+def test_verdict_is_shown_by_shape_and_word_not_only_color():
     text = drawn(course([0.1, 0.2, 0.3, 0.4]))
     shapes = dict(re.findall(r'class="at (\w+) hue-0".*?<path d="([^"]+)"', text))
     assert len(set(shapes.values())) == 3
     assert "layer 1: 0.2 (0.18 … 0.22), worth a look" in text
 
 
-def test_a_line_is_broken_where_a_number_is_missing():
+def test_line_is_broken_at_missing_values():
     text = drawn(course([0.1, 0.2, NAN, 0.4]))
     assert len(re.findall(r'class="line hue-0"', text)) == 1
     assert len(re.findall(r'class="band hue-0"', text)) == 1
     assert len(re.findall(r'class="whisker hue-0"', text)) == 1, "a number alone has a whisker"
 
 
-def test_what_is_not_judged_is_dashed_without_marks():
+def test_unjudged_values_are_dashed_without_marks():
     text = drawn(
         course([0.1, 0.2, 0.3, 0.4]),
         course([0.1, 0.1, 0.1, 0.1], NAN, verdicts=[""] * 4, name="other", style="hue-0 dashed"),
@@ -67,7 +67,7 @@ def test_what_is_not_judged_is_dashed_without_marks():
     assert "other" in Parsed(text).text
 
 
-def test_a_null_that_would_flatten_the_rest_is_told_and_not_drawn():
+def test_null_far_off_scale_is_mentioned_but_not_drawn():
     near, far = course([0.1, 0.2, 0.3, 0.4], null=0.6), course([0.1, 0.2, 0.3, 0.4], null=9.0)
     assert "line null" in drawn(near)
     assert find_offscale_nulls([near]) == []
@@ -75,27 +75,27 @@ def test_a_null_that_would_flatten_the_rest_is_told_and_not_drawn():
     assert find_offscale_nulls([far]) == [9.0] * 4
 
 
-def test_letters_stand_at_the_ends_of_lines_and_not_on_each_other():
+def test_letters_are_at_line_ends_without_overlap():
     text = drawn(*(course([0.1, 0.2, 0.3, 0.4], letter=letter, style=f"hue-{i}") for i, letter in enumerate("ABC")))
     places = sorted(float(y) for y in re.findall(r'y="([\d.]+)%"[^>]*class="note letter', text))
     assert len(places) == 3
     assert np.diff(places).min() > 5
 
 
-def test_rows_have_the_names_of_the_groups_and_the_scale_below():
+def test_rows_have_group_names_and_a_scale_below():
     parsed = Parsed(drawn(course([0.1, 0.2, 0.3, 0.4]), axis=ROWS))
     assert all(name in parsed.text for name in ROWS.row_names)
     assert "0.2" in parsed.text
 
 
-def test_powers_and_shares_are_written_as_such():
+def test_powers_and_percentages_are_formatted():
     text = Parsed(drawn(course([-4, -3, -2, -1]), form="power", powers=True)).text
     assert "1.0e−4" in text
     assert "1e−4000" in Parsed(drawn(course([-4000, -3, -2, -1]), form="power", powers=True)).text
     assert "20%" in Parsed(drawn(course([0.1, 0.2, 0.3, 0.4]), form="share")).text
 
 
-def test_marks_are_smaller_where_groups_are_many():
+def test_many_groups_have_smaller_marks():
     many = dataclasses.replace(
         course([0.1] * 4),
         positions=np.arange(31.0),

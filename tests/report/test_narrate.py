@@ -41,7 +41,7 @@ def made(gains, *, chosen, best=None, half=0.01, others=None, isoscores=None, se
     return Advice(trials=trials, chosen=chosen, best=chosen if best is None else best, **(given | more))
 
 
-def test_a_repair_to_use():
+def test_recommended_repair():
     said = advice_paragraph(made([0, 0.115, 0.12, 0.02], chosen=1, best=2))
     assert said.startswith(
         "Use Center: expect linear probe accuracy to rise by about 0.040. This is the mean gain on rows"
@@ -51,19 +51,19 @@ def test_a_repair_to_use():
     assert "Standardize has the largest gain (+0.120). Center is simpler" in said
 
 
-def test_the_headline_has_the_promised_gain_and_not_the_one_in_sample():
+def test_headline_has_expected_gain_not_in_sample_gain():
     assert advice_headline(made([0, 0.3], chosen=1, promised_gain=0.1)).endswith("by about 0.100.")
     none = advice_headline(made([0, 0.3], chosen=1, promised_gain=-0.01))
     assert none.endswith("no gain.")
     assert "mean gain" not in advice_paragraph(made([0, 0.3], chosen=1, promised_gain=-0.01))
 
 
-def test_the_best_itself_is_not_compared_with_itself():
+def test_best_candidate_is_not_compared_with_itself():
     assert "largest gain" not in advice_paragraph(made([0, 0.1], chosen=1))
     assert "one repair tested" in advice_paragraph(made([0, 0.1], chosen=1))
 
 
-def test_leaving_alone():
+def test_advice_to_keep_the_original_vectors():
     said = advice_paragraph(made([0, 0.005, -0.1, -0.2], chosen=0))
     assert said.startswith("Leave the vectors as they are: no repair improves linear probe accuracy significantly.")
     assert "On 1,000 rows, linear probe accuracy is 0.500. The best of 3 repairs, Center, changes it by +0.005" in said
@@ -75,7 +75,7 @@ def test_leaving_alone():
     assert "No repair was tested" in advice_paragraph(made([0], chosen=0))
 
 
-def test_a_gain_that_parts_do_not_confirm_is_withheld():
+def test_gain_not_confirmed_by_splits_is_withheld():
     advice = made([0, 0.1], chosen=0, best=1, selections={"as it is": 12, "Center": 8})
     assert advice_headline(advice).endswith("the gain from Center in linear probe accuracy is not reliable.")
     said = advice_paragraph(advice)
@@ -84,7 +84,7 @@ def test_a_gain_that_parts_do_not_confirm_is_withheld():
     assert "on 20 subsets of the rows gave the same advice only 12 times" in said
 
 
-def test_all_measures_that_had_a_say_are_named():
+def test_all_deciding_measures_are_named():
     said = advice_headline(made([0, 0.0], chosen=0, others=[0, 0]))
     assert said.endswith("no repair improves linear probe accuracy or V-measure significantly.")
     assert "V-measure" not in advice_headline(made([0, 0.0], chosen=0, others=[0, 0], alone=True))
@@ -100,14 +100,14 @@ def test_stable_and_unstable_advice():
     assert "gave the same advice all 20 times." in advice_paragraph(made([0, 0.1], chosen=1))
 
 
-def test_parts_that_choose_among_repairs():
+def test_splits_that_choose_among_repairs():
     said = advice_paragraph(made([0, 0.1], chosen=1, selections={"Center": 13, "Whiten": 7}))
     assert "The choice of repair is unstable" in said
     assert "gave the same repair only 13 times (other results: Whiten 7 times). A repair was selected on every" in said
 
 
 @pytest.mark.parametrize(("agree", "stable"), [(16, True), (15, False)])
-def test_four_of_five_selections_make_it_stable(agree, stable):
+def test_four_of_five_selections_are_stable(agree, stable):
     assert made([0, 0.1], chosen=1, selections={"Center": agree, "as it is": 20 - agree}).is_stable is stable
 
 
@@ -121,7 +121,7 @@ def test_other_measures_are_reported():
     assert "V-measure rises too: +0.200 [+0.190, +0.210]." in said
 
 
-def test_isotropy_that_costs_is_reported():
+def test_isotropy_with_a_score_loss_is_reported():
     said = advice_paragraph(made([0, -0.1], chosen=0, isoscores=[0.1, 0.9]))
     assert "Center makes the space most isotropic (IsoScore 0.90, up from 0.10), but" in said
     assert said.endswith("lowers linear probe accuracy by 0.100.")
@@ -136,18 +136,18 @@ def test_without_a_task_the_evidence_is_weak():
 
 
 @pytest.mark.parametrize(("example", "word"), [("pair", "pairs"), ("query", "queries"), ("row", "rows")])
-def test_examples_have_their_plural(example, word):
+def test_examples_are_pluralized(example, word):
     assert f"1,000 {word}" in advice_paragraph(made([0, 0.1], chosen=1, example=example))
 
 
 @pytest.mark.parametrize(
     ("value", "text"), [(0.0006, "+0.001"), (-0.0004, "−0.0004"), (1e-6, "0.000"), (0.0, "0.000"), (1, "+1.000")]
 )
-def test_a_difference_has_its_sign(value, text):
+def test_difference_is_signed(value, text):
     assert format_signed(value) == text
 
 
-def test_a_span_is_its_two_ends():
+def test_range_shows_both_ends():
     assert format_interval(Score(0.5, 0.1, -0.05, 0.25, "noise")) == "[−0.050, +0.250]"
     assert format_interval(Score(0.5, 0.006, 0.0004, 0.011, "gain")) == "[+0.0004, +0.011]"
 

@@ -34,7 +34,7 @@ def test_spectra_are_shares_that_sum_to_one(rng, shape):
         assert shares.sum() == pytest.approx(1)
 
 
-def test_cosines_are_densities_over_what_is_to_be_seen(X):
+def test_cosines_are_densities_over_the_visible_range(X):
     found = isoscope.audit(X).pictures
     width = np.diff(found.cosine_edges)
     expected, _ = np.histogram(1 - pdist(X, "cosine"), found.cosine_edges, density=True)
@@ -43,17 +43,17 @@ def test_cosines_are_densities_over_what_is_to_be_seen(X):
         assert (density * width).sum() == pytest.approx(1, abs=0.02)
 
 
-def test_the_nearest_are_not_drawn_if_neighbors_are_by_distance(X):
+def test_nearest_cosines_are_omitted_for_euclidean_neighbors(X):
     assert isoscope.audit(X, metric="euclidean").pictures.nearest_cosines is None
 
 
-def test_nearest_cosines_of_copies_are_drawn(rng):
+def test_nearest_cosines_of_duplicates_are_drawn(rng):
     X = np.repeat(rng.standard_normal((50, 6)).astype(np.float32), 2, axis=0)
     found = isoscope.audit(X).pictures
     assert (found.nearest_cosines * np.diff(found.cosine_edges)).sum() == pytest.approx(1)
 
 
-def test_points_lie_along_the_first_directions_with_what_stands_beside_them(X):
+def test_points_are_projected_with_their_text_and_labels(X):
     text = ["a  word\n" * 60] * 300
     found = isoscope.audit(X, labels=np.arange(300) % 3, types=np.arange(300) // 30, text=text, sample=120).pictures
     assert found.points.shape == (120, 3)
@@ -77,7 +77,7 @@ def test_clusters_are_codes_of_the_points(rng):
     assert isoscope.audit(rng.standard_normal((200, 40))).pictures.clusters is None
 
 
-def test_kinds_are_those_of_the_types_or_of_words(X):
+def test_kinds_come_from_types_or_words(X):
     tokens = np.asarray(["[CLS]", "swim", "##ming", ",", "1984"] * 60)
     found = isoscope.audit(X, types=tokens, text=["a whole sentence"] * 300, sample=120).pictures
     np.testing.assert_array_equal(found.kinds, token_kinds(tokens)[found.rows])
@@ -87,12 +87,12 @@ def test_kinds_are_those_of_the_types_or_of_words(X):
 
 
 @pytest.mark.parametrize("columns", [{}, {"types": np.arange(300) // 3}, {"text": ["a whole sentence"] * 300}])
-def test_rows_that_are_no_tokens_have_no_kinds(X, columns):
+def test_rows_without_tokens_have_no_kinds(X, columns):
     assert isoscope.audit(X, **columns).pictures.kinds is None
     assert isoscope.audit(X, text=["word", "other"] * 150).pictures.kinds is None  # all of one kind
 
 
-def test_the_coordinates_are_means_and_deviations(X):
+def test_coordinates_have_means_and_standard_deviations(X):
     X[:, 5] += 9
     found = isoscope.audit(X).pictures
     np.testing.assert_allclose(found.activation_mean, X.mean(axis=0))
@@ -100,7 +100,7 @@ def test_the_coordinates_are_means_and_deviations(X):
     assert found.rogue_dimensions == [5]
 
 
-def test_bars_are_those_of_the_rows_as_the_metric_sees_them(X):
+def test_bars_equal_those_of_rows_under_the_metric(X):
     found = isoscope.audit(X).pictures
     expected = np.sort(isoscope.h0_barcode(X / np.linalg.norm(X, axis=1, keepdims=True)))[::-1]
     np.testing.assert_allclose(found.bars, expected, rtol=1e-7)
@@ -108,7 +108,7 @@ def test_bars_are_those_of_the_rows_as_the_metric_sees_them(X):
     assert found.n_significant_bars == len(isoscope.metrics.select_bars(expected))
 
 
-def test_two_dimensions_have_a_flat_third(rng):
+def test_two_dimensional_data_have_zero_third_coordinate(rng):
     found = isoscope.audit(rng.standard_normal((40, 2))).pictures
     assert (found.points[:, 2] == 0).all()
     assert found.explained_variance[2] == 0

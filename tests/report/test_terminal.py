@@ -33,7 +33,7 @@ def flat(text):
     return " ".join(text.split())
 
 
-def test_every_finding_is_there_and_what_is_not_ok_is_spelled_out(found):
+def test_every_finding_is_listed_and_problems_are_explained(found):
     text = flat(str(found))
     for finding in found.findings:
         assert f"{finding.verdict} {flat(finding.title)} {finding.shown}" in text
@@ -45,7 +45,7 @@ def test_every_finding_is_there_and_what_is_not_ok_is_spelled_out(found):
     assert "not measured: labels, 120 rows have 120 distinct labels" in text
 
 
-def test_the_worst_comes_first_and_they_are_counted(found):
+def test_worst_findings_come_first_and_are_counted(found):
     text = str(found)
     verdicts = [line.split()[1] for line in text.splitlines() if line[:1] in "✓!✗" and line.strip()]
     assert verdicts == sorted(verdicts, key=["bad", "look", "ok"].index)
@@ -54,13 +54,13 @@ def test_the_worst_comes_first_and_they_are_counted(found):
         assert f"{verdicts.count(verdict)} {words[verdict]}" in text.splitlines()[0]
 
 
-def test_plain_text_has_no_escapes_no_trailing_blanks_and_fits(found):
+def test_plain_text_has_no_escapes_or_trailing_spaces_and_fits(found):
     text = str(found)
     assert "\x1b" not in text
     assert all(line == line.rstrip() and len(line) <= 100 for line in text.splitlines())
 
 
-def test_a_narrow_terminal_loses_nothing(found):
+def test_narrow_terminal_shows_everything(found):
     wide, narrow = (printed(terminal.render_audit(found), width) for width in (200, 60))
     assert sorted(wide.split()) == sorted(narrow.split())
 
@@ -77,35 +77,35 @@ def test_a_narrow_terminal_loses_nothing(found):
         (100, "100%"),
     ],
 )
-def test_a_percentile_is_never_rounded_to_all(value, text):
+def test_percentile_is_never_rounded_to_100(value, text):
     assert format_percentage(value) == text
 
 
 @pytest.mark.parametrize("value", [99.996, 99.9901, 98.999])
-def test_what_is_not_all_is_not_written_as_all(value):
+def test_percentage_below_100_is_not_printed_as_100(value):
     assert "100" not in format_percentage(value)
 
 
-def test_what_a_cosine_is_worth_is_a_table(found):
+def test_cosine_percentiles_are_shown_as_table(found):
     text = flat(str(found))
     for cosine, pairs, nearest in found.similarity.table():
         if pairs > 0:
             assert f"{cosine:.2f} {format_percentage(pairs)} {format_percentage(nearest)}" in text
 
 
-def test_names_with_brackets_are_shown_as_they_are():
+def test_names_with_brackets_are_shown_unchanged():
     with threadpool_limits(1):
         found = isoscope.audit(np.random.default_rng(0).standard_normal((40, 6)))
     found.source = "[bold]vectors[/bold].npy"
     assert "[bold]vectors[/bold].npy" in str(found)
 
 
-def test_names_with_brackets_are_shown_as_they_are_side_by_side(found):
+def test_names_with_brackets_are_shown_unchanged_side_by_side(found):
     found = dataclasses.replace(found, source="[bold]vectors[/bold].npy")
     assert "[bold]vectors[/bold].npy" in printed(terminal.render_side_by_side([found, found], [None]))
 
 
-def test_a_baseline_tells_what_moved(found):
+def test_baseline_shows_changes(found):
     with threadpool_limits(1):
         before = isoscope.audit(np.random.default_rng(3).standard_normal((300, 16)))
     text = flat(printed(terminal.render_audit(found, before), 200))
@@ -116,7 +116,7 @@ def test_a_baseline_tells_what_moved(found):
     assert "no finding has changed" in printed(terminal.render_audit(found, found))
 
 
-def test_two_audits_stand_side_by_side(found):
+def test_two_audits_are_shown_side_by_side(found):
     text = flat(printed(terminal.render_side_by_side([found, found], [0.375]), 200))
     for finding in found.findings:
         assert text.count(flat(finding.title)) >= 1
@@ -125,7 +125,7 @@ def test_two_audits_stand_side_by_side(found):
     assert "nearest neighbors in one space" not in printed(terminal.render_side_by_side([found, found], [None]))
 
 
-def test_the_bar_is_silent_where_nobody_looks(capsys, monkeypatch):
+def test_progress_bar_is_hidden_without_a_terminal(capsys, monkeypatch):
     monkeypatch.setattr("isoscope._io.progress._SHOW_DELAY", 0)
     with threadpool_limits(1):
         isoscope.audit(np.random.default_rng(0).standard_normal((40, 6)), progress=True)

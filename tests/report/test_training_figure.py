@@ -7,7 +7,7 @@ from isoscope._report.figures import draw_profile, save_profile
 from tests.training.histories import made
 
 
-def test_six_panels_with_a_line_for_each_layer():
+def test_six_panels_with_a_line_per_layer():
     axes = draw_profile(made(layers=4)).axes
     assert [ax.get_title() for ax in axes][:4] == [
         "anisotropy_1",
@@ -22,7 +22,7 @@ def test_six_panels_with_a_line_for_each_layer():
     assert line.get_label() == "layer 3"
 
 
-def test_many_layers_have_a_bar_of_colors_in_place_of_a_legend():
+def test_many_layers_have_a_color_bar_instead_of_a_legend():
     figure = draw_profile(made(layers=31))
     assert len(figure.axes) == 7
     assert not figure.legends
@@ -37,18 +37,18 @@ def test_arms_have_thin_runs_and_a_thick_mean():
 
 
 @pytest.mark.parametrize(("name", "first"), [("a.png", b"\x89PNG"), ("a.svg", b"<?xml"), ("a.PDF", b"%PDF")])
-def test_the_name_says_the_format(tmp_path, name, first):
+def test_file_name_determines_the_format(tmp_path, name, first):
     save_profile(made(), tmp_path / name)
     assert (tmp_path / name).read_bytes().startswith(first)
 
 
-def test_other_names_are_refused(tmp_path):
+def test_unknown_file_formats_raise(tmp_path):
     with pytest.raises(InputError, match=r"need a file name that ends in .png, .svg or .pdf"):
         save_profile(made(), tmp_path / "profile.gif")
     assert not list(tmp_path.iterdir())
 
 
-def test_without_matplotlib_the_extra_is_named(monkeypatch):
+def test_missing_matplotlib_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(InputError, match=r"pip install 'isoscope\[plot\]'"):
         draw_profile(made())

@@ -37,23 +37,23 @@ def runs(request):
 # every page
 
 
-def test_every_page_is_in_order_and_allows_itself_alone(runs):
+def test_pages_are_valid_html_with_strict_csp(runs):
     text = render_training_page(runs, {"model": "tiny"})
     in_order(text)
     assert not allows_itself_alone(text).all("script")
 
 
-def test_every_drawing_holds_numbers_alone(runs):
+def test_drawings_contain_no_nan_or_inf(runs):
     for drawing in re.findall(r"<svg.*?</svg>", render_training_page(runs)):
         assert not re.search(r"nan|inf\b", re.sub(r">[^<]*<", "><", re.sub(r'aria-label="[^"]*"', "", drawing)))
 
 
-def test_what_happened_is_the_heading(runs):
+def test_headline_describes_the_result(runs):
     text = Parsed(render_training_page(runs)).text
     assert text.count(training_headline(Runs(runs))) == 1
 
 
-def test_the_table_has_a_row_for_each_layer_or_arm_and_every_measurement(runs):
+def test_table_has_a_row_per_layer_or_arm_and_every_measurement(runs):
     table = Parsed(re.search(r"<table.*?</table>", render_training_page(runs))[0])
     drawn = Runs(runs)
     rows = list(map(format_layer_name, drawn.layers)) if drawn.alone else [arm or "all runs" for arm in drawn.arms]
@@ -61,7 +61,7 @@ def test_the_table_has_a_row_for_each_layer_or_arm_and_every_measurement(runs):
     assert all(each in table.text for each in [*rows, *MEASUREMENT_LABELS.values()])
 
 
-def test_text_of_the_data_never_becomes_markup():
+def test_data_text_is_escaped():
     for given in ({EVIL: made(), "other": made()}, made()):
         parsed = Parsed(render_training_page(given, {"model": EVIL, EVIL: EVIL}))
         assert not parsed.all("img")
@@ -78,7 +78,7 @@ def charts(text: str) -> dict[str, str]:
     return dict(found)
 
 
-def test_each_measurement_has_a_chart_with_a_line_for_each_layer():
+def test_each_measurement_has_a_chart_with_a_line_per_layer():
     drawn = charts(render_training_page(made(layers=5)))
     assert set(drawn) == set(MEASUREMENT_LABELS.values())
     assert drawn["anisotropy_1"].count('class="line depth-') == 5
@@ -93,7 +93,7 @@ def test_seeds_are_thin_and_their_mean_is_thick():
     assert "none: 0.200 at the start, 0.500 at the end. entropy: 0.200 at the start, 0.300 at the end." in drawn
 
 
-def test_arms_stand_side_by_side_on_one_scale():
+def test_arms_are_shown_side_by_side_on_one_scale():
     text = render_training_page(KINDS["arms"])
     part = text[text.index('id="layers"') :]
     sides = re.findall(r'<text x="-8".*?>(.*?)</text>', part[: part.index("IsoScore")])
@@ -102,7 +102,7 @@ def test_arms_stand_side_by_side_on_one_scale():
     assert sides[:half] == sides[half:]
 
 
-def test_a_gap_where_nothing_could_be_measured_is_a_gap():
+def test_missing_measurement_is_a_gap():
     history = made(steps=(0, 10), layers=2)
     for step, value in ((20, math.nan), (30, 0.4), (40, 0.5), (50, math.nan), (60, 0.3)):
         history.append(
@@ -114,21 +114,21 @@ def test_a_gap_where_nothing_could_be_measured_is_a_gap():
     assert drawn.count("<circle") == 1
 
 
-def test_a_measurement_that_never_was_has_no_chart():
+def test_missing_measurement_has_no_chart():
     assert "silhouette of the classes" not in charts(
         render_training_page(made(layers=1, steps=(0,), silhouette=math.nan))
     )
 
 
 @pytest.mark.parametrize(("layers", "entries"), [(2, 2), (8, 8), (9, 2), (31, 2)])
-def test_the_key_names_few_layers_and_spans_many(layers, entries):
+def test_legend_names_few_layers_and_shows_a_range_for_many(layers, entries):
     drawn = Parsed(render_layer_legend([f"layer_{i}" for i in range(layers)]))
     assert len(drawn.all("li")) == entries
     assert f"layer {layers - 1}, the last" in drawn.text
     assert len(drawn.all("rect")) == (layers if layers > 8 else 0)
 
 
-def test_colors_run_from_the_first_layer_to_the_last():
+def test_colors_range_from_first_to_last_layer():
     drawn = charts(render_training_page(made(layers=31)))["anisotropy_1"]
     shades = [int(each) for each in re.findall(r"line depth-(\d+)", drawn)]
     assert shades == sorted(shades)
@@ -138,7 +138,7 @@ def test_colors_run_from_the_first_layer_to_the_last():
 # what is said
 
 
-def test_a_collapse_is_said_first_and_only_where_there_was_one():
+def test_collapse_is_reported_first_and_only_if_there_was_one():
     for kind, runs in KINDS.items():
         notes = [a for _, a in Parsed(render_training_page(runs)).elements if a.get("role") == "note"]
         assert len(notes) == (kind in ("collapsed", "uneven arms"))
@@ -148,7 +148,7 @@ def test_a_collapse_is_said_first_and_only_where_there_was_one():
     assert "lower learning rate" in said
 
 
-def test_facts_are_said():
+def test_facts_are_shown():
     said = Parsed(
         render_training_page(made(), {"model": "tiny", "task": "CoLA", "weight": 0.5, "score": "0.51 ± 0.02"})
     ).text
@@ -166,7 +166,7 @@ def test_several_runs_are_averaged_over_the_end_of_training():
 
 
 @pytest.mark.skipif(find() is None, reason=f"no browser: none of {', '.join(BROWSERS)} is on the path")
-def test_every_page_fits_a_phone_and_complains_of_nothing(tmp_path):
+def test_pages_fit_a_phone_without_console_errors(tmp_path):
     with Chromium(find()) as browser:
         for name in ("many layers", "arms", "collapsed"):
             path = tmp_path / "page.html"

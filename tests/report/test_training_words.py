@@ -18,11 +18,11 @@ from tests.training.histories import made
         (0.0, 0.0, "stayed at 0.000"),
     ],
 )
-def test_a_change_in_words(before, after, words):
+def test_line_change_as_text(before, after, words):
     assert str(LineChange(before, after)) == words
 
 
-def test_the_first_sentence_says_where_the_last_layer_went():
+def test_first_sentence_describes_the_last_layer():
     share = "its strongest direction's share (anisotropy_1)"
     assert training_headline(Runs(made())) == (
         f"The last layer (layer 2) became less isotropic: {share} rose from 0.200 to 0.500."
@@ -33,7 +33,7 @@ def test_the_first_sentence_says_where_the_last_layer_went():
     assert "became more isotropic" in training_headline(Runs(made(end=0.1)))
 
 
-def test_the_rest_is_said_of_one_run():
+def test_single_run_describes_other_measurements():
     said = training_paragraph(Runs(made(isoscore_unbiased=0.1)))
     assert said.startswith("With the mean subtracted, that share stayed at 0.100. ")
     assert "The number of effective dimensions fell from 62.3 to 39.3 of 384." in said
@@ -49,7 +49,7 @@ def test_arms_are_compared():
     assert fill in training_paragraph(runs)
 
 
-def test_what_could_not_be_measured_is_not_said():
+def test_unmeasured_values_are_omitted():
     nothing = dict.fromkeys(("silhouette", "isoscore_unbiased", "anisotropy_1_centred"), math.nan)
     said = training_paragraph(Runs(made(layers=1, steps=(0,), **nothing)))
     assert said == "The mean cosine stayed at 0.600."

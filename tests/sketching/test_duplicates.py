@@ -26,7 +26,7 @@ hashes = st.lists(st.one_of(st.integers(0, 20).map(lambda k: k * 2**59 + k), st.
 
 @given(parts=st.lists(hashes, min_size=1, max_size=6), order=st.randoms(use_true_random=False))
 @pytest.mark.parametrize("capacity", [4, 2**16])
-def test_pieces_in_any_order_are_the_whole_bit_for_bit(parts, order, capacity, monkeypatch):
+def test_merged_parts_equal_the_total_bit_for_bit(parts, order, capacity, monkeypatch):
     monkeypatch.setattr(module, "CAPACITY", capacity)
     whole = RowCounts.of(np.array([*chain(*parts)], np.uint64))
     pieces = [RowCounts.of(np.array(part, np.uint64)) for part in parts]
@@ -39,7 +39,7 @@ def test_pieces_in_any_order_are_the_whole_bit_for_bit(parts, order, capacity, m
 
 
 @given(hashes)
-def test_nothing_adds_nothing(values):
+def test_adding_empty_counts_changes_nothing(values):
     counts = RowCounts.of(np.array(values, np.uint64))
     nothing = RowCounts.of(np.zeros(0, np.uint64))
     assert same(counts + nothing, counts)
@@ -49,13 +49,13 @@ def test_nothing_adds_nothing(values):
 
 
 @given(hashes)
-def test_copies_are_rows_less_different_rows(values):
+def test_copies_equal_rows_minus_distinct_rows(values):
     counts = RowCounts.of(np.array(values, np.uint64))
     assert counts.exact
     assert counts.copies == len(values) - len(set(values))
 
 
-def test_a_row_is_counted_fully_or_not_at_all(monkeypatch, rng):
+def test_all_copies_of_a_row_are_counted_or_none(monkeypatch, rng):
     monkeypatch.setattr(module, "CAPACITY", 64)
     different = rng.integers(0, 2**64, 1000, np.uint64)
     times = rng.integers(1, 5, 1000)
@@ -66,7 +66,7 @@ def test_a_row_is_counted_fully_or_not_at_all(monkeypatch, rng):
     assert counts.counts.tolist() == [truth[h] for h in counts.hashes.tolist()]
 
 
-def test_the_count_is_exact_at_the_capacity_and_not_above(rng):
+def test_count_is_exact_up_to_the_capacity(rng):
     different = np.unique(rng.integers(0, 2**64, module.CAPACITY + 100, np.uint64))
     full = different[: module.CAPACITY]
     exact = RowCounts.of(np.concatenate([full, full[:1000], full[:7]]))
@@ -89,7 +89,7 @@ def test_without_copies_the_estimate_is_zero(rng):
 
 
 @pytest.mark.parametrize("seed", range(4))  # the row is in the sample or it is not
-def test_one_row_repeated_often_is_estimated_too(seed):
+def test_one_often_repeated_row_is_estimated(seed):
     different = np.random.default_rng(seed).integers(0, 2**64, 150_000, np.uint64)
     counts = RowCounts.of(np.concatenate([different, np.repeat(different[:1], 50_000)]))
     assert counts.copies == pytest.approx(50_000, rel=0.05)
@@ -120,7 +120,7 @@ def test_rows_that_differ_in_one_bit_are_different(dtype, bits):
         assert Sketch.of(np.concatenate([X, row[None]])).duplicates == 0
 
 
-def test_minus_zero_is_zero():
+def test_negative_zero_equals_zero():
     assert Sketch.of([[0.0, 1.0, -0.0], [-0.0, 1.0, 0.0]]).duplicates == 1
 
 
@@ -134,7 +134,7 @@ def test_minus_zero_is_zero():
     ],
     ids=["float32", "int8", "signs in float32", "signs in int8"],
 )
-def test_no_two_different_rows_pass_for_copies(rows, rng, monkeypatch):
+def test_distinct_rows_are_never_counted_as_copies(rows, rng, monkeypatch):
     monkeypatch.setattr(module, "CAPACITY", 2**18)
     with threadpool_limits(1):  # BLAS threads wait for each other on a busy machine
         s = Sketch.of(rows(rng))
@@ -151,6 +151,6 @@ def test_above_the_capacity_copies_are_estimated(zeros, rng):
     assert s.duplicates == pytest.approx(20_000 + max(0, zeros - 1), rel=0.05)
 
 
-def test_equal_rows_of_two_dtypes_are_copies(rng):
+def test_equal_rows_of_different_dtypes_are_copies(rng):
     X = rng.standard_normal((10, 3)).astype(np.float32)
     assert (Sketch.of(X) + Sketch.of(X.astype(np.float64))).duplicates == 10

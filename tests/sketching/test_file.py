@@ -53,7 +53,7 @@ def write(path, tensors, about):
 # what is kept
 
 
-def test_what_was_saved_is_loaded_bit_for_bit(kept, tmp_path):
+def test_saved_sketch_loads_bit_for_bit(kept, tmp_path):
     kept.save(tmp_path / "a")
     again = Sketch.load(str(tmp_path / "a"))
     assert again == kept
@@ -62,18 +62,18 @@ def test_what_was_saved_is_loaded_bit_for_bit(kept, tmp_path):
     assert again + kept == kept + kept
 
 
-def test_a_sketch_travels_to_other_processes(kept):
+def test_sketch_can_be_sent_to_other_processes(kept):
     assert copy.deepcopy(kept) == kept
     assert pickle.loads(pickle.dumps(kept)) == kept
 
 
-def test_a_cloud_whose_squares_overflow_keeps_its_directions(tmp_path, rng):
+def test_data_whose_squares_overflow_keep_their_directions(tmp_path, rng):
     s = Sketch.of(rng.standard_normal((20, 4)) * 1e200)
     s.save(tmp_path / "a")
     assert Sketch.load(tmp_path / "a").mean_cosine() == s.mean_cosine()
 
 
-def test_the_file_says_what_it_is(saved):
+def test_file_contains_metadata(saved):
     tensors, about = contents(saved)
     assert about["version"] == 1
     assert about["numbers"]["n"] == about["numbers"]["rows.total"] == 20
@@ -84,7 +84,7 @@ def test_the_file_says_what_it_is(saved):
 # what is refused
 
 
-def test_a_file_cut_short_is_refused_by_name(saved):
+def test_truncated_file_raises_with_its_name(saved):
     whole = saved.read_bytes()
     for length in [*range(0, len(whole), 97), len(whole) - 1]:
         saved.write_bytes(whole[:length])
@@ -92,7 +92,7 @@ def test_a_file_cut_short_is_refused_by_name(saved):
             Sketch.load(saved)
 
 
-def test_other_files_are_refused_by_name(saved):
+def test_other_files_raise_with_their_name(saved):
     save_file({"mean": np.zeros(3)}, saved)
     with pytest.raises(InputError, match=r"a\.sketch is a safetensors file, but it does not contain a sketch"):
         Sketch.load(saved)
@@ -101,7 +101,7 @@ def test_other_files_are_refused_by_name(saved):
         Sketch.load(saved)
 
 
-def test_a_folder_is_refused_and_a_missing_file_is_missing(tmp_path):
+def test_folder_raises_and_missing_file_raises_file_not_found(tmp_path):
     with pytest.raises(InputError, match=r"is a folder: need a file that Sketch\.save wrote"):
         Sketch.load(tmp_path)
     with pytest.raises(FileNotFoundError, match="none"):
@@ -110,7 +110,7 @@ def test_a_folder_is_refused_and_a_missing_file_is_missing(tmp_path):
         Sketch().save(tmp_path / "none" / "a")
 
 
-def test_a_newer_file_asks_for_a_newer_isoscope(saved):
+def test_newer_file_error_asks_for_a_newer_isoscope(saved):
     tensors, about = contents(saved)
     write(saved, tensors, about | {"version": 3})
     with pytest.raises(InputError, match=r"a\.sketch has version 3, .* at most version 2: upgrade"):
@@ -125,7 +125,7 @@ def test_a_newer_file_asks_for_a_newer_isoscope(saved):
         *["types.names", "types.counts", "types.means", "types.within", "types.unit_sums", "types.unit_squares"],
     ],
 )
-def test_nothing_is_half_read(name, saved):
+def test_incomplete_sketch_raises(name, saved):
     tensors, about = contents(saved)
     assert (tensors.pop(name, None) is None) != (about["numbers"].pop(name, None) is None)
     write(saved, tensors, about)
@@ -161,7 +161,7 @@ TAKEN = {
         *(pytest.param(*case, id=name) for name, case in TAKEN.items()),
     ],
 )
-def test_what_does_not_fit_together_is_refused_by_name(more, changed, saved):
+def test_inconsistent_contents_raise(more, changed, saved):
     tensors, about = contents(saved)
     about = changed if isinstance(changed, str) else about | {"numbers": about["numbers"] | changed}
     write(saved, tensors | more, about)
@@ -172,7 +172,7 @@ def test_what_does_not_fit_together_is_refused_by_name(more, changed, saved):
 # interruptions and traps
 
 
-def test_a_flipped_bit_is_found(saved):
+def test_flipped_bit_is_detected(saved):
     whole = saved.read_bytes()
     tensors = 8 + int.from_bytes(whole[:8], "little")  # where the header ends
     for at in range(tensors, len(whole), 97):
@@ -182,7 +182,7 @@ def test_a_flipped_bit_is_found(saved):
 
 
 @pytest.mark.parametrize("interruption", [OSError, KeyboardInterrupt])
-def test_an_interrupted_write_leaves_the_old_file_and_no_litter(interruption, saved, monkeypatch, rng):
+def test_interrupted_write_keeps_the_old_file_and_no_temporary_file(interruption, saved, monkeypatch, rng):
     def half(tensors, path, about):
         with open(path, "wb") as file:
             content = save(tensors, about)

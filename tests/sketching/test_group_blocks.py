@@ -23,7 +23,7 @@ def assert_alike(a: Sketch, b: Sketch) -> None:
 
 
 @pytest.mark.parametrize("count", [5, 12, 20])
-def test_up_to_20_groups_give_what_the_rows_give(count, rng):
+def test_up_to_20_groups_equal_the_result_from_rows(count, rng):
     X, text = texts(count, rng)
     found = sketch(X + 100, groups=text)
     value, low, high = isoscope.isoscore_interval(X, groups=text)
@@ -34,7 +34,7 @@ def test_up_to_20_groups_give_what_the_rows_give(count, rng):
 
 
 @pytest.mark.parametrize("count", [5, 300])
-def test_any_way_to_cut_and_add_is_the_whole(count, rng):
+def test_any_split_and_merge_order_equals_the_total(count, rng):
     X, text = texts(count, rng)
     whole = Sketch.of(X, groups=text)
     a, b, c = (Sketch.of(X[i::3], groups=text[i::3]) for i in range(3))  # each group is in several of them
@@ -45,7 +45,7 @@ def test_any_way_to_cut_and_add_is_the_whole(count, rng):
     assert len(whole.groups) == (5 if count == 5 else 16)
 
 
-def test_many_groups_give_nearly_what_the_rows_give(rng):
+def test_many_groups_approximate_the_result_from_rows(rng):
     X, text = texts(400, rng)
     found = sketch(X, groups=[f"text {t}" for t in text])
     value, low, high = isoscope.isoscore_interval(X, groups=text)
@@ -54,7 +54,7 @@ def test_many_groups_give_nearly_what_the_rows_give(rng):
     assert 0.5 < (ends[1] - ends[0]) / (high - low) < 2
 
 
-def test_intervals_from_blocks_hold_the_truth():
+def test_intervals_from_blocks_cover_the_truth():
     rng, truth, held, runs = np.random.default_rng(5), (9 / 4.5 - 1) / 2, 0, 120
     for _ in range(runs):
         text = np.repeat(np.arange(60), 4)
@@ -64,14 +64,14 @@ def test_intervals_from_blocks_hold_the_truth():
     assert held / runs > 0.89  # 95% less three standard errors
 
 
-def test_a_sketch_without_groups_is_the_same_to_the_last_bit(rng):
+def test_sketch_without_groups_is_bit_identical(rng):
     X, text = texts(12, rng)
     plain, with_groups = sketch(X), sketch(X, groups=text)
     with_groups.groups = None
     assert with_groups == plain
 
 
-def test_chunks_bring_their_groups_along(rng):
+def test_chunks_can_include_their_groups(rng):
     X, text = texts(30, rng)
     half = len(X) // 2
     assert_alike(sketch([(X[:half], None, text[:half]), (X[half:], None, text[half:])]), Sketch.of(X, groups=text))
@@ -79,13 +79,13 @@ def test_chunks_bring_their_groups_along(rng):
         sketch([X], groups=text)
 
 
-def test_rows_that_are_not_finite_leave_their_group(rng):
+def test_nonfinite_rows_are_removed_from_their_group(rng):
     X, text = texts(10, rng)
     broken = np.concatenate([X, [[np.nan] * 6]])
     assert_alike(sketch(broken, groups=[*text, 3], nonfinite="drop"), sketch(X, groups=text))
 
 
-def test_a_saved_sketch_comes_back_and_one_without_groups_is_of_the_first_version(rng, tmp_path):
+def test_saved_sketch_loads_and_ungrouped_one_uses_the_first_version(rng, tmp_path):
     from safetensors import safe_open
 
     X, text = texts(30, rng)
@@ -97,14 +97,14 @@ def test_a_saved_sketch_comes_back_and_one_without_groups_is_of_the_first_versio
             assert f'"version": {version}' in file.metadata()["isoscope.sketch"]
 
 
-def test_a_store_names_its_groups(rng, tmp_path):
+def test_store_provides_its_groups(rng, tmp_path):
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     X, text = texts(30, rng)
     pq.write_table(pa.table({"embedding": X.tolist(), "page": text}), tmp_path / "a.parquet")
     assert_alike(sketch(tmp_path / "a.parquet", groups="page"), Sketch.of(X, groups=text))
 
 
-def test_names_are_told_apart_by_value_and_kind():
+def test_group_name_hashes_differ_by_value_and_type():
     assert hash_names(np.asarray([3, 4]))[0] == hash_names(np.asarray([3.0]))[0]
     assert len(set(hash_names(np.asarray([3, 4])).tolist()) | set(hash_names(np.asarray(["3", "4"])).tolist())) == 4
     assert hash_names(np.asarray(["a"]))[0] == 16860193610431497119  # pinned: saved sketches must agree
@@ -115,7 +115,7 @@ def test_memory_bounds_the_number_of_blocks():
     assert max_blocks(768, 13) == 8
 
 
-def test_few_groups_and_missing_groups_are_refused(rng):
+def test_few_groups_and_missing_groups_raise(rng):
     X, text = texts(9, rng)
     with pytest.raises(InputError, match="has 3 groups: need at least 4"):
         sketch(X, groups=text % 3).isoscore(unbiased=True)

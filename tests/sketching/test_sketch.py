@@ -120,7 +120,7 @@ def lattices(draw):
 
 
 @given(noise(), st.randoms(use_true_random=False))
-def test_pieces_in_any_tree_are_the_whole(case, order):
+def test_parts_merged_in_any_tree_equal_the_total(case, order):
     X, types, parts = case
     merged, whole = added([Sketch.of(X[p], types[p]) for p in parts], order), Sketch.of(X, types)
     assert_close(merged, whole)
@@ -131,7 +131,7 @@ def test_pieces_in_any_tree_are_the_whole(case, order):
 
 
 @given(lattices(), st.randoms(use_true_random=False))
-def test_pieces_with_equal_rows_and_zero_rows_are_the_whole(case, order):
+def test_parts_with_equal_and_zero_rows_equal_the_total(case, order):
     X, types, parts = case
     merged, whole = added([Sketch.of(X[p], types[p]) for p in parts], order), Sketch.of(X, types)
     assert_close(merged, whole)
@@ -140,7 +140,7 @@ def test_pieces_with_equal_rows_and_zero_rows_are_the_whole(case, order):
 
 
 @given(st.one_of(noise(), lattices()), st.integers(1, 29))
-def test_adding_commutes_bit_for_bit(case, cut):
+def test_addition_is_commutative_bit_for_bit(case, cut):
     X, types, _ = case
     a, b = Sketch.of(X[:cut], types[:cut]), Sketch.of(X[cut:], types[cut:])
     assert a + b == b + a
@@ -150,7 +150,7 @@ def test_adding_commutes_bit_for_bit(case, cut):
 
 
 @given(st.one_of(noise(), lattices()))
-def test_nothing_adds_nothing(case):
+def test_adding_empty_sketch_changes_nothing(case):
     X, types, _ = case
     for s in (Sketch.of(X), Sketch.of(X, types)):
         assert s + Sketch() == s
@@ -159,7 +159,7 @@ def test_nothing_adds_nothing(case):
     assert Sketch() + Sketch() == Sketch()
 
 
-def test_sketches_of_different_clouds_differ(rng):
+def test_sketches_of_different_data_differ(rng):
     X = rng.standard_normal((9, 3))
     s = Sketch.of(X)
     assert s == Sketch.of(X.copy())
@@ -170,7 +170,7 @@ def test_sketches_of_different_clouds_differ(rng):
         s + 1
 
 
-def test_a_rotation_turns_the_sketch(cloud, rng):
+def test_rotation_rotates_the_sketch(cloud, rng):
     R = rotation(cloud.shape[1], rng)
     s, turned = Sketch.of(cloud), Sketch.of(cloud @ R)
     for name in ("mean", "cubic", "unit_sum"):
@@ -184,7 +184,7 @@ def test_a_rotation_turns_the_sketch(cloud, rng):
             assert_near(getattr(turned, name)(**options), getattr(s, name)(**options), name)
 
 
-def test_the_order_of_rows_does_not_matter_and_that_of_columns_permutes(cloud, rng):
+def test_row_order_does_not_matter_and_column_order_permutes(cloud, rng):
     s = Sketch.of(cloud)
     assert_close(Sketch.of(rng.permutation(cloud)), s)
     order = rng.permutation(cloud.shape[1])
@@ -194,7 +194,7 @@ def test_the_order_of_rows_does_not_matter_and_that_of_columns_permutes(cloud, r
     assert_near(permuted.cosine_contribution(), s.cosine_contribution()[order])
 
 
-def test_the_same_bits_come_every_time(rng):
+def test_repeated_runs_are_bit_identical(rng):
     X = rng.standard_normal((40_000, 16)).astype(np.float32)
 
     def run():
@@ -211,7 +211,7 @@ def test_the_same_bits_come_every_time(rng):
 
 
 @pytest.mark.parametrize(("name", "options"), PLAIN, ids=str)
-def test_each_method_is_the_function_of_its_name(name, options, cloud):
+def test_each_method_equals_the_function_of_the_same_name(name, options, cloud):
     expected = np.asarray(getattr(isoscope.metrics, name)(cloud, **options))
     for s in (Sketch.of(cloud), sketch(iter(np.array_split(cloud, 3)))):
         got = np.asarray(getattr(s, name)(**options))
@@ -223,7 +223,7 @@ def test_each_method_is_the_function_of_its_name(name, options, cloud):
 
 
 @pytest.mark.parametrize(("name", "options"), LABELLED, ids=str)
-def test_each_labelled_method_is_the_function_of_its_name(name, options, cloud, rng):
+def test_each_labeled_method_equals_the_function_of_the_same_name(name, options, cloud, rng):
     types = rng.integers(0, 5, len(cloud))
     expected = getattr(isoscope.metrics, name)(cloud, types, **options)
     merged = Sketch.of(cloud[:7], types[:7]) + Sketch.of(cloud[7:], types[7:])
@@ -232,7 +232,7 @@ def test_each_labelled_method_is_the_function_of_its_name(name, options, cloud, 
 
 
 @pytest.mark.parametrize("zeta", [0, 0.2, 1])
-def test_isoscore_star_and_the_classifier_are_the_functions(zeta, cloud, rng):
+def test_isoscore_star_and_classifier_equal_the_functions(zeta, cloud, rng):
     types = np.arange(len(cloud)) % 3
     s = Sketch.of(cloud, types)
     shrinkage = np.cov(rng.standard_normal((50, s.d)), rowvar=False)
@@ -241,7 +241,7 @@ def test_isoscore_star_and_the_classifier_are_the_functions(zeta, cloud, rng):
     assert_near(s.classifier_objective(vectors), isoscope.metrics.classifier_objective(cloud, types, vectors))
 
 
-def test_the_covariance_is_numpy_s(cloud):
+def test_covariance_matches_numpy(cloud):
     s = Sketch.of(cloud)
     assert_near(s.covariance(), np.cov(cloud, rowvar=False))
     assert_near(s.mean, cloud.mean(axis=0))
@@ -250,7 +250,7 @@ def test_the_covariance_is_numpy_s(cloud):
 
 @pytest.mark.parametrize("shift", [1e4, 1e6, 1e8])
 @pytest.mark.parametrize("unbiased", [False, True])
-def test_a_mean_far_away_eats_no_digits(shift, unbiased, rng):
+def test_large_mean_does_not_reduce_precision(shift, unbiased, rng):
     X = rng.standard_normal((300, 8)) / np.arange(1, 9) + shift
     expected = isoscope.isoscore(X - shift, unbiased=unbiased)  # exact: neighbours in float64
     for s in (Sketch.of(X), sketch(iter(np.array_split(X, 7)))):
@@ -258,7 +258,7 @@ def test_a_mean_far_away_eats_no_digits(shift, unbiased, rng):
 
 
 @pytest.mark.parametrize("tile", [2**23, 8 * 5 * 64])
-def test_a_cloud_that_drifts_away_from_its_first_rows_is_summed_right(tile, rng, monkeypatch):
+def test_data_that_drift_from_the_first_rows_are_summed_correctly(tile, rng, monkeypatch):
     monkeypatch.setattr(sketching, "_ROW_BYTES", tile)
     X = rng.standard_normal((1500, 5)) + np.linspace(0, 30, 1500)[:, None] * [1, -1, 0, 2, 0.5]
     s = Sketch.of(X)
@@ -317,7 +317,7 @@ def test_any_library_and_any_real_dtype_is_summed_in_float64(kind, rng):
     ],
     ids=["tuple", "strings", "objects", "torch", "jax"],
 )
-def test_types_of_any_kind_are_the_same_types(types, rng):
+def test_labels_of_any_type_give_the_same_types(types, rng):
     types = types() if callable(types) else types
     X = rng.standard_normal((8, 3))
     X[[2, 5]] = np.nan
@@ -344,7 +344,7 @@ SCALES = [1e200, 1e150, 1e-150, 1e-200]
         *((scale, [0, 1] * 10) for scale in SCALES),
     ],
 )
-def test_norms_directions_and_counts_are_right_at_any_scale(scale, types, rng):
+def test_norms_directions_and_counts_are_correct_at_any_scale(scale, types, rng):
     X = rng.standard_normal((20, 4))
     X[7] = X[3]
     half = None if types is None else types[:10]
@@ -361,7 +361,7 @@ def test_norms_directions_and_counts_are_right_at_any_scale(scale, types, rng):
 
 
 @pytest.mark.parametrize("scale", [1e-310, 1.5e308])
-def test_directions_are_right_at_the_ends_of_the_range(scale):
+def test_directions_are_correct_at_the_limits_of_the_float_range(scale):
     X = np.array([[1.0, 0.5], [0.5, 1.0], [1.0, 1.0]]) * scale
     assert_near(Sketch.of(X).mean_cosine(), isoscope.mean_cosine(X))
 
@@ -377,13 +377,13 @@ def test_directions_are_right_at_the_ends_of_the_range(scale):
     ],
     ids=str,
 )
-def test_scores_without_scale_know_none(name, options, scale, rng):
+def test_scale_free_scores_do_not_depend_on_scale(name, options, scale, rng):
     X = rng.standard_normal((20, 4))
     assert_near(getattr(Sketch.of(X * scale), name)(**options), getattr(isoscope.metrics, name)(X, **options))
 
 
 @pytest.mark.parametrize("exponent", [60, -60, 100, -100])
-def test_fourth_powers_that_leave_the_range_are_said(exponent, rng):
+def test_overflowing_fourth_powers_raise(exponent, rng):
     X = rng.standard_normal((20, 4))
     s = Sketch.of(X * 10.0**exponent)
     if abs(exponent) == 60:
@@ -411,13 +411,13 @@ def test_fourth_powers_that_leave_the_range_are_said(exponent, rng):
     ],
 )
 @pytest.mark.filterwarnings("ignore:overflow")  # of typed rows, as above
-def test_squares_that_leave_the_range_are_said_where_they_are_asked_for(measure, scale, rng):
+def test_overflowing_squares_raise_where_needed(measure, scale, rng):
     s = Sketch.of(rng.standard_normal((20, 4)) * scale, [0, 1] * 10)
     with pytest.raises(InputError, match="squares are outside the range of float64"):
         measure(s)
 
 
-def test_a_sketch_equals_itself_even_where_its_squares_overflow(rng):
+def test_sketch_equals_itself_even_if_squares_overflow(rng):
     X = rng.standard_normal((20, 4)) * 1e200
     assert Sketch.of(X) == Sketch.of(X)
 
@@ -427,7 +427,7 @@ def test_a_sketch_equals_itself_even_where_its_squares_overflow(rng):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_a_bad_row_is_named_by_its_place_in_the_whole(bad, dtype, rng):
+def test_invalid_row_is_reported_by_its_overall_position(bad, dtype, rng):
     X = rng.standard_normal((30, 4)).astype(dtype)
     X[[17, 18, 25], [0, 3, 2]] = bad
     with pytest.raises(InputError, match=r'3 of the 30 rows 0…29 .* first is row 17: .*nonfinite="drop"'):
@@ -438,7 +438,7 @@ def test_a_bad_row_is_named_by_its_place_in_the_whole(bad, dtype, rng):
         sketch(X[i : i + 10] for i in range(0, 30, 10))
 
 
-def test_dropped_rows_are_counted_and_leave_no_other_trace(rng):
+def test_dropped_rows_are_counted_and_change_nothing_else(rng):
     X, types = rng.standard_normal((600, 4)) + 3, np.arange(600) % 3
     good = rng.random(600) < 0.8
     X[~good, rng.integers(0, 4, (~good).sum())] = np.nan
@@ -471,7 +471,7 @@ def test_zero_rows_are_counted_and_have_no_direction(rng):
 # sources
 
 
-def test_an_array_and_its_chunks_are_one_cloud(rng, monkeypatch):
+def test_array_and_its_chunks_give_the_same_sketch(rng, monkeypatch):
     X, types = rng.standard_normal((5000, 8)) + 2, rng.integers(0, 9, 5000)
     whole = sketch(X, types=types)
     assert_close(sketch((X[i : i + 700], types[i : i + 700]) for i in range(0, 5000, 700)), whole)
@@ -480,7 +480,7 @@ def test_an_array_and_its_chunks_are_one_cloud(rng, monkeypatch):
     assert_close(sketch(X, types=types), whole)
 
 
-def test_lists_are_rows_or_chunks_and_empty_chunks_are_passed_over(rng):
+def test_lists_are_rows_or_chunks_and_empty_chunks_are_skipped(rng):
     X = rng.standard_normal((12, 3))
     assert sketch(X.tolist()) == Sketch.of(X)
     for chunks in ([X[:6], X[6:]], [X[:5], X[5:]], [X[:0], X[:4], X[:0], X[4:]]):
@@ -508,14 +508,14 @@ def _peak(X):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
-def test_a_memory_mapped_file_is_not_loaded_and_converted_chunk_by_chunk(dtype, tmp_path, rng, monkeypatch):
+def test_memory_mapped_file_is_converted_chunk_by_chunk(dtype, tmp_path, rng, monkeypatch):
     monkeypatch.setattr(sketching, "_CHUNK_BYTES", 2**22)
     s, peak = _peak(_memmap(tmp_path, dtype, rng))
     assert s.n == 2**18
     assert peak < 2**25  # 128 MB as float64
 
 
-def test_few_chunks_are_held_at_a_time(rng):
+def test_few_chunks_are_in_memory_at_a_time(rng):
     made, held = [], []
 
     def chunks():
@@ -563,7 +563,7 @@ def test_invalid_sources_raise_errors(case, nonfinite, rng):
         sketch(make(rng), nonfinite=nonfinite)
 
 
-def test_types_that_do_not_fit_are_refused(rng):
+def test_invalid_types_raise(rng):
     X = rng.standard_normal((6, 2))
     with pytest.raises(InputError, match="types has 5 entries but X has 6 rows"):
         sketch(X, types=[0] * 5)
@@ -575,12 +575,12 @@ def test_types_that_do_not_fit_are_refused(rng):
 
 
 @pytest.mark.parametrize("make", [Sketch.of, sketch])
-def test_an_unknown_policy_is_refused(make):
+def test_unknown_policy_raises(make):
     with pytest.raises(InputError, match='nonfinite is \'ignore\': need "raise" or "drop"'):
         make(np.eye(3), nonfinite="ignore")
 
 
-def test_a_cloud_on_its_side_is_said():
+def test_transposed_input_warns():
     with pytest.warns(isoscope.DataWarning, match=r"pass source\.T"):
         sketch(np.random.default_rng(0).standard_normal((50, 1001)))
 
@@ -588,7 +588,7 @@ def test_a_cloud_on_its_side_is_said():
 # edges of the measurements
 
 
-def test_sketches_that_do_not_fit_are_not_added(rng):
+def test_incompatible_sketches_cannot_be_added(rng):
     X = rng.standard_normal((4, 3))
     with pytest.raises(InputError, match="sketches with 3 and 2 dimensions"):
         Sketch.of(X) + Sketch.of(X[:, :2])
@@ -636,7 +636,7 @@ def test_impossible_measurements_raise_errors(cloud, measure, words):
         measure(Sketch.of(cloud))
 
 
-def test_what_types_cannot_tell_is_said(rng):
+def test_insufficient_types_raise(rng):
     X = rng.standard_normal((3, 2))
     with pytest.raises(InputError, match="3 rows have 3 types: need a type with at least two rows"):
         Sketch.of(X, [0, 1, 2]).intra_similarity()
@@ -648,7 +648,7 @@ def test_what_types_cannot_tell_is_said(rng):
         Sketch.of(X, [0, 0, 1]).classifier_objective(X)
 
 
-def test_the_name_tells_the_size(rng):
+def test_repr_shows_the_size(rng):
     X = rng.standard_normal((4, 3))
     assert repr(Sketch.of(X)) == "Sketch(4 rows, 3 dimensions)"
     assert repr(Sketch.of(X, list("aabc"))) == "Sketch(4 rows, 3 dimensions, 3 types)"

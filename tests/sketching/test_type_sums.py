@@ -48,19 +48,19 @@ def labelled_parts(draw):
 
 
 @given(labelled_parts())
-def test_pieces_in_any_order_are_the_whole(case):
+def test_parts_merged_in_any_order_equal_the_total(case):
     X, labels, parts = case
     assert_close(reduce(add, [sums_of(X[p], labels[p]) for p in parts]), sums_of(X, labels))
 
 
 @given(labelled_parts())
-def test_adding_commutes_bit_for_bit(case):
+def test_addition_is_commutative_bit_for_bit(case):
     X, labels, parts = case
     a, b = sums_of(X[parts[0]], labels[parts[0]]), sums_of(X, labels)
     assert_same(a + b, b + a)
 
 
-def test_each_type_is_its_rows_alone(cloud):
+def test_each_type_has_the_statistics_of_its_rows(cloud):
     labels = np.arange(len(cloud)) % 4
     found = sums_of(cloud, labels)
     units = cloud / np.linalg.norm(cloud, axis=1, keepdims=True)
@@ -75,7 +75,7 @@ def test_each_type_is_its_rows_alone(cloud):
 
 
 @pytest.mark.parametrize("shift", [1e4, 1e8])
-def test_a_mean_far_away_eats_no_digits(shift, rng):
+def test_large_mean_does_not_reduce_precision(shift, rng):
     X = rng.standard_normal((60, 5)) + shift * np.array([[1.0], [-3.0], [7.0]])[np.arange(60) % 3]
     labels = np.arange(60) % 3
     near = X - shift * np.array([[1.0], [-3.0], [7.0]])[labels]  # exact: neighbours in float64
@@ -84,7 +84,7 @@ def test_a_mean_far_away_eats_no_digits(shift, rng):
         np.testing.assert_allclose(found.within, sums_of(near, labels).within, rtol=tolerance(np.float64))
 
 
-def test_a_type_of_equal_rows_has_no_spread(rng):
+def test_type_of_equal_rows_has_zero_variance(rng):
     X = np.repeat(rng.standard_normal((2, 4)) + 1e6, 7, axis=0)
     labels = np.repeat(["a", "b"], 7)
     assert sums_of(X, labels).within.tolist() == [0, 0]
@@ -113,27 +113,27 @@ def test_a_zero_row_adds_no_direction():
     ],
     ids=lambda labels: str(np.asarray(labels).dtype),
 )
-def test_what_was_kept_is_read_back(labels, rng):
+def test_tensors_round_trip(labels, rng):
     found = sums_of(rng.standard_normal((3, 2)), labels)
     kept = found.tensors()
     assert all(value.dtype.kind in "fiu" for value in kept.values())  # nothing that would need a pickle
     assert_same(TypeSums.from_tensors(kept), found)
 
 
-def test_strings_and_numbers_are_not_added(rng):
+def test_adding_strings_and_numbers_raises(rng):
     X = rng.standard_normal((2, 2))
     with pytest.raises(InputError, match=r"types are <U1 in one sketch and int64 in the other"):
         sums_of(X, ["a", "b"]) + sums_of(X, [1, 2])
 
 
 @pytest.mark.parametrize(("one", "other"), [("<U1", "<U7"), ("<U1", object), (np.dtypes.StringDType(), "S1")])
-def test_strings_of_any_dtype_are_added(one, other, rng):
+def test_strings_of_any_dtype_can_be_added(one, other, rng):
     X = rng.standard_normal((4, 2))
     labels = np.array(["a", "b", "b", "c"])
     total = sums_of(X[:2], labels[:2].astype(one)) + sums_of(X[2:], labels[2:].astype(other))
     assert_close(total, sums_of(X, labels))
 
 
-def test_a_sketch_that_was_saved_is_added_to_one_that_was_not(rng):
+def test_saved_and_unsaved_sketches_can_be_added(rng):
     found = sums_of(rng.standard_normal((3, 2)), np.array(["b", "a", "b"], object))
     assert_close(TypeSums.from_tensors(found.tensors()) + found, found + found)

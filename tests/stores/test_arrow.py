@@ -43,13 +43,13 @@ def test_every_number_type(kind, size, tmp_path):
         ([[], []], "has no columns"),
     ],
 )
-def test_a_bad_row_is_named(rows, message, tmp_path):
+def test_invalid_row_is_reported(rows, message, tmp_path):
     path = parquet(tmp_path, {"v": pa.array(rows, pa.list_(pa.float32()))}, row_group_size=2)
     with pytest.raises(InputError, match=rf"a\.parquet.*{message}"):
         read(path)
 
 
-def test_a_null_far_down_is_named_by_its_row_in_the_file(tmp_path):
+def test_null_is_reported_by_its_row_in_the_file(tmp_path):
     rows = [[float(i), 1.0] for i in range(1000)]
     rows[777] = None
     for kind in (pa.list_(pa.float32()), pa.list_(pa.float32(), 2)):
@@ -76,7 +76,7 @@ def test_lists_of_floats_take_precedence_over_lists_of_token_numbers(tmp_path):
     assert read(path).tolist() == [[0.5, 1.0], [1.5, 2.0]]
 
 
-def test_a_column_for_each_dimension_and_a_null_in_one(tmp_path):
+def test_one_column_per_dimension_and_null_in_one(tmp_path):
     columns = {"id": [7, 8], "a": pa.array([1.0, 2.0], pa.float32()), "b": [3.0, 4.0], "label": ["x", "y"]}
     store = open_store(parquet(tmp_path, columns))
     assert (store.dim, store.dtype, store.labels.tolist()) == (2, np.float64, ["x", "y"])
@@ -85,7 +85,7 @@ def test_a_column_for_each_dimension_and_a_null_in_one(tmp_path):
         read(parquet(tmp_path, {**columns, "b": [3.0, None]}))
 
 
-def test_columns_of_many_kinds(tmp_path):
+def test_columns_of_many_types(tmp_path):
     v = pa.array([[1.0], [2.0], [3.0]])
     kinds = pa.array(["a", "b", "a"]).dictionary_encode()
     path = parquet(
@@ -135,7 +135,7 @@ def test_only_the_requested_columns_are_read(tmp_path, monkeypatch):
     assert asked[-3:] == [["v"], ["label"], ["v", "text"]]
 
 
-def test_a_large_table_is_read_in_little_memory(tmp_path):
+def test_large_table_is_read_in_bounded_memory(tmp_path):
     path = tmp_path / "large.parquet"
     kind = pa.list_(pa.float32(), 64)
     with pq.ParquetWriter(path, pa.schema([("v", kind)]), use_dictionary=False, compression=None) as writer:
@@ -155,7 +155,7 @@ def test_a_large_table_is_read_in_little_memory(tmp_path):
 
 
 @pytest.mark.parametrize("place", [5, 20_000])
-def test_a_damaged_page_is_named(place, tmp_path, truth):
+def test_corrupt_page_is_reported(place, tmp_path, truth):
     path = parquet(tmp_path, {"v": list(truth.vectors)}, write_page_checksum=True)
     data = bytearray(path.read_bytes())
     data[place : place + 100] = b"\xff" * 100
@@ -181,7 +181,7 @@ def test_uncompressed_values_are_read_in_place(packed, tmp_path):
     assert batch.columns["labels"][:3].tolist() == ["a", "b", "a"]
 
 
-def test_a_file_that_cannot_be_mapped_is_read(tmp_path, monkeypatch):
+def test_file_that_cannot_be_memory_mapped_is_read(tmp_path, monkeypatch):
     def refuse(path):
         raise OSError("Memory mapping file failed: Cannot allocate memory")
 

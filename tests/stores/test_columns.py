@@ -21,7 +21,7 @@ NAN = float("nan")
         (["a", "embedding"], "a", "a"),
     ],
 )
-def test_the_vectors_are_found(candidates, said, expected):
+def test_vector_column_is_detected(candidates, said, expected):
     assert choose_vectors(candidates, ColumnSpec(said), "f") == expected
 
 
@@ -39,7 +39,7 @@ def test_the_vectors_are_found(candidates, said, expected):
         ([], ["text", "id"], None, "f contains no vectors; its columns are text, id: need a column"),
     ],
 )
-def test_errors_of_choosing_the_vectors(candidates, others, said, message):
+def test_ambiguous_or_missing_vector_columns_raise(candidates, others, said, message):
     with pytest.raises(InputError, match=message):
         choose_vectors(candidates, ColumnSpec(said), "f", others=others)
 
@@ -129,7 +129,7 @@ def test_labels_of_mixed_types_or_wrong_shapes_are_rejected(values, message):
         plain_values(values, "labels")
 
 
-def test_counting():
+def test_plural():
     assert [plural(n, w) for n, w in ((1, "row"), (2, "row"), (0, "entry"), (1, "entry"))] == [
         *("1 row", "2 rows", "0 entries", "1 entry"),
     ]

@@ -89,7 +89,7 @@ def test_every_table_gives_the_same_vectors(frame, truth, rng):
     assert store.column("text", rows).tolist() == [truth.words[i] for i in rows]
 
 
-def test_columns_that_hold_only_vectors(truth):
+def test_columns_with_only_vectors(truth):
     pd, pl, pa = (pytest.importorskip(name) for name in ("pandas", "polars", "pyarrow"))
     for column in (pd.Series(list(truth.vectors)), pl.Series("v", truth.vectors), arrow_table(truth)["embedding"]):
         np.testing.assert_array_equal(next(open_store(column).chunks()), truth.vectors)
@@ -105,7 +105,7 @@ def test_nan_in_a_data_frame_stays_nan():
         np.testing.assert_array_equal(next(open_store(frame).chunks()), [[1, 2], [np.nan, 3]])
 
 
-def test_data_frames_that_are_rejected():
+def test_invalid_data_frames_are_rejected():
     pd = pytest.importorskip("pandas")
     with pytest.raises(InputError, match="v is null in row 1"):
         list(open_store(pd.DataFrame({"v": [[1.0, 2], None]})).chunks())

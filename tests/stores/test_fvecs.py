@@ -31,7 +31,7 @@ def test_a_truncated_record_is_reported(tmp_path):
         open_store(path)
 
 
-def test_a_record_of_another_length_is_named_by_its_row(tmp_path):
+def test_record_of_another_length_is_reported_by_row(tmp_path):
     path = records(tmp_path / "a.fvecs", np.ones((50, 3)), "<f4")
     data = bytearray(path.read_bytes())
     data[16 * 20] = 7
@@ -43,7 +43,7 @@ def test_a_record_of_another_length_is_named_by_its_row(tmp_path):
     assert store.take([3]).tolist() == [[1, 1, 1]]
 
 
-def test_a_first_number_that_cannot_be_a_length(tmp_path):
+def test_invalid_first_length_raises(tmp_path):
     (tmp_path / "a.fvecs").write_bytes(b"\0" * 100)
     with pytest.raises(InputError, match=r"declare 0 dimensions: it is not a \.fvecs file"):
         open_store(tmp_path / "a.fvecs")

@@ -18,7 +18,7 @@ def file_of(path, **datasets):
     return path
 
 
-def test_a_dataset_is_chosen(tmp_path):
+def test_dataset_can_be_chosen_by_name(tmp_path):
     path = file_of(tmp_path / "a.h5", group__p=np.eye(3), q=np.ones((3, 2)), kind=np.arange(3), other=np.arange(4))
     with pytest.raises(InputError, match=r'columns of vectors: group/p, q; choose one with vectors="group/p"'):
         open_store(path)
@@ -56,7 +56,7 @@ def test_the_file_is_closed_between_batches(tmp_path):
     assert next(chunks).tolist() == [[0, 2, 0, 0]]
 
 
-def test_a_missing_library_is_named_with_its_command(tmp_path, monkeypatch):
+def test_missing_library_error_shows_install_command(tmp_path, monkeypatch):
     path = file_of(tmp_path / "a.h5", v=np.eye(2))
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(InputError, match=r"a\.h5 is an HDF5 file, which needs h5py: pip install 'isoscope\[hdf5\]'"):

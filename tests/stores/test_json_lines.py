@@ -30,7 +30,7 @@ def read(path, **asked):
     ],
 )
 @pytest.mark.parametrize("name", ["a.jsonl", "a.ndjson", "a.json"])
-def test_forms_of_lines(text, name, tmp_path):
+def test_accepted_line_formats(text, name, tmp_path):
     assert read(lines(tmp_path, text, name)) == [[1, 2], [3, 4]]
 
 
@@ -69,19 +69,19 @@ def test_columns_are_the_single_values(tmp_path):
         ("[" * 100_000 + "\n", "line 1 is not JSON"),
     ],
 )
-def test_lines_that_are_wrong(text, message, tmp_path):
+def test_malformed_lines_raise(text, message, tmp_path):
     with pytest.raises(InputError, match=rf"a\.jsonl.*{message}"):
         read(lines(tmp_path, text))
 
 
-def test_all_digits_are_kept(tmp_path):
+def test_all_digits_are_preserved(tmp_path):
     numbers = [0.1, 1 / 3, 5e-324, 1.7976931348623157e308, -0.0, 123456789.123456789]
     text = json.dumps({"v": numbers})
     assert read(lines(tmp_path, text)) == [numbers]
     assert read(lines(tmp_path, text.replace("0.1", "NaN")))[0][1:] == numbers[1:]
 
 
-def test_a_key_is_chosen_and_bare_lists_have_none(tmp_path):
+def test_key_can_be_chosen_and_bare_lists_have_no_key(tmp_path):
     assert read(lines(tmp_path, '{"p": [1], "q": [2]}\n'), vectors="q") == [[2]]
     with pytest.raises(InputError, match="contains bare lists"):
         read(lines(tmp_path, "[1, 2]\n"), vectors="q")

@@ -48,7 +48,7 @@ def test_a_mapped_store_is_written_and_audited_like_any_other(ending, tmp_path, 
 
 
 @pytest.mark.parametrize(("dtype", "expected"), [("f2", "f2"), ("f4", "f4"), ("f8", "f8"), ("u1", "f4"), ("i4", "f4")])
-def test_the_precision_is_kept_and_integers_become_float32(dtype, expected):
+def test_precision_is_preserved_and_integers_become_float32(dtype, expected):
     rows = np.arange(12).reshape(6, 2).astype(dtype)
     repair = isoscope.Center().fit(rows.astype("f8"))
     found = open_store(rows).mapped(repair.transform, 2)

@@ -23,13 +23,13 @@ def written(array, path, offset, order):
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("offset", [0, 128, 4095, 70_000])
 @pytest.mark.parametrize("rows", [slice(None), slice(3, 9), slice(4990, 9000), slice(7, 7), slice(-2, None)])
-def test_slices_equal_those_of_the_array(truth, tmp_path, order, offset, rows):
+def test_slices_equal_array_slices(truth, tmp_path, order, offset, rows):
     np.testing.assert_array_equal(written(truth, tmp_path / "a", offset, order)[rows], truth[rows])
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("window", [1, 500, 64 * 2**20])
-def test_scattered_rows_equal_those_of_the_array_for_any_window(truth, tmp_path, order, window, monkeypatch):
+def test_scattered_rows_equal_array_rows_for_any_window(truth, tmp_path, order, window, monkeypatch):
     monkeypatch.setattr(in_memory, "_WINDOW_BYTES", window)
     mapped = written(truth, tmp_path / "a", 200, order)
     for rows in ([], [0], [4999], [0, 1, 2, 17, 18, 2500, 4998, 4999], range(0, 5000, 3)):
@@ -64,7 +64,7 @@ def mapped_bytes(path):
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_a_file_that_became_shorter_is_reported(truth, tmp_path, order):
+def test_shortened_file_raises(truth, tmp_path, order):
     mapped = written(truth, tmp_path / "a", 0, order)
     (tmp_path / "a").write_bytes(b"short")
     with pytest.raises(InputError, match="became shorter after it was opened: open it again"):

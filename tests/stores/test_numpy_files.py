@@ -43,7 +43,7 @@ def test_extended_precision_becomes_float64(tmp_path):
         (np.zeros((2, 2), [("a", "f4")]), r"contains values of dtype \[\('a'"),
     ],
 )
-def test_arrays_that_are_not_vectors(array, message, tmp_path):
+def test_arrays_that_are_not_vectors_raise(array, message, tmp_path):
     with pytest.raises(InputError, match=rf"a\.npy {message}"):
         open_store(saved(tmp_path / "a.npy", array))
 
@@ -77,7 +77,7 @@ def test_one_array_of_an_npz_is_chosen(tmp_path):
         open_store(path)
 
 
-def test_a_flipped_bit_in_a_compressed_array_is_noticed(tmp_path, truth):
+def test_flipped_bit_in_compressed_array_is_detected(tmp_path, truth):
     path = tmp_path / "a.npz"
     np.savez_compressed(path, truth.vectors)
     data = bytearray(path.read_bytes())
@@ -91,14 +91,14 @@ def test_a_flipped_bit_in_a_compressed_array_is_noticed(tmp_path, truth):
         open_store(path)
 
 
-def test_a_file_that_shrinks_is_noticed(tmp_path):
+def test_shrunken_file_is_detected(tmp_path):
     store = open_store(saved(tmp_path / "a.npy", np.eye(100)))
     saved(tmp_path / "a.npy", np.eye(50))
     with pytest.raises(InputError, match="became shorter after it was opened"):
         next(store.chunks())
 
 
-def test_a_large_file_is_read_in_little_memory(tmp_path):
+def test_large_file_is_read_in_bounded_memory(tmp_path):
     path = tmp_path / "large.npy"
     mapped = np.lib.format.open_memmap(path, "w+", np.float32, (200_000, 256))  # 200 MB, of which few are on the disk
     mapped[123_456] = 7
@@ -114,7 +114,7 @@ def test_a_large_file_is_read_in_little_memory(tmp_path):
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_an_archive_is_read_in_little_memory(save, tmp_path):
+def test_archive_is_read_in_bounded_memory(save, tmp_path):
     save(tmp_path / "a.npz", np.zeros((100_000, 64), np.float32))  # 25 MB
     tracemalloc.start()
     rows = sum(len(chunk) for chunk in open_store(tmp_path / "a.npz").chunks(rows=500))

@@ -65,7 +65,7 @@ def test_a_truncated_file_is_reported(form, share, written, tmp_path):
     ("name", "write"),
     [(f.name, f.write) for f in FORMATS if f.name in {"a.npy", "a.npz", "a.parquet", "a.feather", "a.hdf5"}],
 )
-def test_a_file_of_unknown_ending_is_recognized_by_its_first_bytes(name, write, written, tmp_path, truth):
+def test_unknown_file_extension_is_detected_from_first_bytes(name, write, written, tmp_path, truth):
     path = tmp_path / "vectors.data"
     path.write_bytes(written(next(f for f in FORMATS if f.name == name)).read_bytes())
     np.testing.assert_array_equal(np.concatenate(list(open_store(path).chunks())), truth.vectors)
@@ -90,7 +90,7 @@ def test_an_unreadable_file(tmp_path):
     refused(tmp_path / "a.npy", "may not be read")
 
 
-def test_a_permission_error_is_one_line(tmp_path, monkeypatch):
+def test_permission_error_is_reported_in_one_line(tmp_path, monkeypatch):
     np.save(tmp_path / "a.npy", np.eye(3))
 
     def forbid(*args, **more):
@@ -143,7 +143,7 @@ def test_standard_input_is_read_for_several_passes(tmp_path, truth):
     ("given", "message"),
     [(b"", "input is not a complete .npy"), (b"hello", "not a complete"), (None, "input is truncated")],
 )
-def test_standard_input_that_holds_no_vectors(given, message, tmp_path):
+def test_standard_input_without_vectors_raises(given, message, tmp_path):
     np.save(tmp_path / "a.npy", np.eye(30))
     given = (tmp_path / "a.npy").read_bytes()[:-100] if given is None else given
     code = "from isoscope.stores import open_store; open_store('-')"

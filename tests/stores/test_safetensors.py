@@ -31,7 +31,7 @@ def test_bfloat16_becomes_float32(tmp_path, truth):
     np.testing.assert_array_equal(store.take([9, 2, 9]), tensor.float().numpy()[[9, 2, 9]])
 
 
-def test_a_tensor_is_chosen(tmp_path):
+def test_tensor_can_be_chosen_by_name(tmp_path):
     path = tmp_path / "a.safetensors"
     save_file({"p": np.eye(3), "q": np.ones((3, 2)), "bias": np.zeros(3)}, path)
     with pytest.raises(InputError, match=r'several columns of vectors: p, q; choose one with vectors="p"'):
@@ -45,7 +45,7 @@ def test_a_tensor_is_chosen(tmp_path):
         open_store(path)
 
 
-def test_a_precision_below_16_bits_is_not_read(tmp_path):
+def test_precision_below_16_bits_raises(tmp_path):
     head = json.dumps({"v": {"dtype": "F8_E4M3", "shape": [2, 2], "data_offsets": [0, 4]}}).encode()
     (tmp_path / "a.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + b"\0" * 4)
     with pytest.raises(InputError, match="contains no vectors; its columns are v"):

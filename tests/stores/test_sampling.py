@@ -71,7 +71,7 @@ def test_two_stores_of_the_same_length_give_the_same_rows(rng):
     np.testing.assert_array_equal(a.rows, b.rows)
 
 
-def test_more_rows_only_replace_rows_of_the_sample():
+def test_added_rows_only_replace_sampled_rows():
     few, many = (set(sampled(numbered(n), 40).rows.tolist()) for n in (400, 500))
     assert {row for row in many if row < 400} <= few
     assert len(many - few) > 0

@@ -31,14 +31,14 @@ def test_a_glob_and_a_folder_are_the_same(written, truth):
     np.testing.assert_array_equal(next(open_store(f"{folder}/shard-0*").chunks()), truth.vectors[:84])
 
 
-def test_shards_of_two_precisions_get_the_higher_one(tmp_path):
+def test_shards_of_mixed_precision_use_the_higher_precision(tmp_path):
     store = open_store(folder_of(tmp_path, a=np.eye(2, dtype="f4"), b=np.eye(2, dtype="f8")))
     assert store.dtype == np.float64
     assert {chunk.dtype for chunk in store.chunks()} == {np.dtype(np.float64)}
     assert store.take([0, 3]).dtype == np.float64
 
 
-def test_shards_of_two_sizes_are_both_named(tmp_path):
+def test_shards_of_different_dimensions_are_both_named(tmp_path):
     with pytest.raises(InputError, match=r"a\.npy has 2 dimensions but .*b\.npy has 3: need vectors of equal length"):
         open_store(folder_of(tmp_path, a=np.eye(2), b=np.eye(3)))
 
@@ -61,7 +61,7 @@ def test_ids_missing_in_one_shard_are_ignored_unless_requested(tmp_path):
         open_store(tmp_path, ids="id")
 
 
-def test_a_bad_shard_is_named(tmp_path):
+def test_invalid_shard_is_named(tmp_path):
     folder_of(tmp_path, a=np.eye(2), labels=np.arange(2))
     with pytest.raises(InputError, match=r"labels\.npy has shape \(2,\)"):
         open_store(tmp_path)
@@ -78,7 +78,7 @@ def test_folders_without_vectors(tmp_path):
         open_store(tmp_path)
 
 
-def test_a_folder_of_two_formats_is_not_guessed(tmp_path):
+def test_folder_with_two_formats_raises(tmp_path):
     folder_of(tmp_path, a=np.eye(2))
     np.savez(tmp_path / "b.npz", np.eye(2))
     with pytest.raises(
@@ -88,7 +88,7 @@ def test_a_folder_of_two_formats_is_not_guessed(tmp_path):
     assert len(open_store(tmp_path / "*.np*")) == 4
 
 
-def test_a_missing_label_in_a_shard_has_its_row_in_the_store(tmp_path):
+def test_missing_label_in_shard_is_reported_by_row_in_store(tmp_path):
     for name, label in (("a", "1"), ("b", "null")):
         (tmp_path / f"{name}.jsonl").write_text(f'{{"v": [1, 2], "label": {label}}}\n' * 3)
     with pytest.raises(InputError, match="label is empty in 3 of 6 rows, first in row 3"):

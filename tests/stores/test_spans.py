@@ -121,7 +121,7 @@ def write_shards(folder, lengths, dtypes, groups):
     groups=st.integers(1, 12),
     rows=st.integers(1, 30),
 )
-def test_shards_of_odd_and_empty_row_groups(tmp_path_factory, shards, groups, rows):
+def test_shards_with_odd_and_empty_row_groups(tmp_path_factory, shards, groups, rows):
     lengths, dtypes = zip(*shards, strict=True)
     folder = write_shards(tmp_path_factory.getbasetemp() / "odd", lengths, dtypes, groups)
     store = open_store(folder)
@@ -139,7 +139,7 @@ def test_spans_do_not_depend_on_the_memory_limit(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("ending", ["npy", "parquet", "npz"])
-def test_a_changed_file_is_not_read(truth, tmp_path, ending):
+def test_changed_file_raises(truth, tmp_path, ending):
     from tests.stores.conftest import write_npy, write_npz, write_parquet
 
     write = {"npy": write_npy, "parquet": write_parquet, "npz": write_npz}[ending]
@@ -150,12 +150,12 @@ def test_a_changed_file_is_not_read(truth, tmp_path, ending):
         np.concatenate([*pickle.loads(part).chunks()])
 
 
-def test_a_file_in_memory_is_not_copied_before_it_is_sent():
+def test_file_in_memory_is_not_copied_before_sending():
     rows = np.zeros((1000, 50), np.float32)
     assert all(np.shares_memory(batch.vectors, rows) for span in spans(open_store(rows)) for batch in span.batches())
 
 
-def test_a_table_of_a_database_is_sent_without_its_columns(truth, tmp_path):
+def test_database_table_is_sent_without_its_columns(truth, tmp_path):
     lancedb = pytest.importorskip("lancedb", reason="LanceDB is not installed")
     lancedb.connect(tmp_path).create_table("docs", arrow_table(truth))
     store = open_store(f"lancedb:{tmp_path}#docs")

@@ -22,7 +22,7 @@ def store(form, written) -> Store:
 
 
 @each_format
-def test_every_row_comes_once_in_order_and_again_in_a_second_pass(store, form, truth):
+def test_rows_are_read_once_in_order_in_every_pass(store, form, truth):
     assert (len(store), store.dim, store.dtype) == (N, D, np.dtype(form.dtype))
     assert store.name == form.name
     for rows in (None, 7, 7, N):
@@ -33,7 +33,7 @@ def test_every_row_comes_once_in_order_and_again_in_a_second_pass(store, form, t
 
 
 @each_format
-def test_batches_carry_their_place_and_their_columns(store, form, truth):
+def test_batches_have_row_offset_and_columns(store, form, truth):
     roles = form.columns.split()
     assert sorted(store.columns) == roles
     done, share = 0, 0.0
@@ -82,7 +82,7 @@ def test_columns_are_read_completely_or_in_part(store, form, truth, rng):
 
 @each_format
 @pytest.mark.parametrize("rows", [[N], [-1], [0, 5, N + 3]])
-def test_a_row_that_does_not_exist_is_reported(store, rows):
+def test_nonexistent_row_raises(store, rows):
     with pytest.raises(InputError, match=rf"row (1000|-1|1003) does not exist: .* has rows 0…{N - 1}"):
         store.take(rows)
 
@@ -127,13 +127,13 @@ def test_a_pass_can_start_at_any_row(store, form, truth, beside):
     assert list(store.batches(start=N)) == []
 
 
-def test_a_sketch_of_a_store_is_that_of_its_rows(written, truth):
+def test_sketch_of_store_equals_sketch_of_its_rows(written, truth):
     store = open_store(written(FORMATS[7]))
     assert isoscope.sketch(store).n == N
     assert isoscope.sketch(store).isoscore() == pytest.approx(float(isoscope.isoscore(truth.vectors)), rel=1e-6)
 
 
-def test_a_store_is_opened_as_itself(truth):
+def test_opening_a_store_returns_it_unchanged(truth):
     store = open_store(truth.vectors)
     assert open_store(store) is store
     labeled = open_store(store, labels=truth.labels)
@@ -160,7 +160,7 @@ def test_invalid_requests_to_a_store(truth):
             store.take(wrong)
 
 
-def test_a_batch_has_16_megabytes_by_default():
+def test_default_batch_size_is_16_megabytes():
     assert default_rows(64) == 65_536
     assert default_rows(768) == 2**24 // 4 // 768
     assert default_rows(10**8) == 1
@@ -193,7 +193,7 @@ def test_groups_may_be_given_as_values(truth):
     assert "by" not in labeled.without("by").columns
 
 
-def test_a_table_that_is_open_is_grouped_by_any_of_its_columns(tmp_path, truth):
+def test_open_table_can_be_grouped_by_any_column(tmp_path, truth):
     """For example the states of a model in memory, by layer."""
     layers = np.arange(N) % 3
     table = pa.table({"embedding": list(truth.vectors), "layer": layers, "label": truth.labels})

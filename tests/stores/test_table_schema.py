@@ -101,7 +101,7 @@ def test_every_other_column_of_a_table_is_kept(saved, kind, tmp_path):
     assert pq.read_table(target).schema.names == ["embedding"]
 
 
-def test_a_column_for_each_dimension_becomes_one_of_lists_in_its_place(tmp_path):
+def test_dimension_columns_become_one_list_column_in_place(tmp_path):
     table = pa.table({"name": ["x", "y"], "a": [1.0, 2.0], "b": [3.0, 4.0], "note": ["p", None], "label": [1, 2]})
     write_store(table, tmp_path / "a.parquet")
     found = pq.read_table(tmp_path / "a.parquet")

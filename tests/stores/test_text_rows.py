@@ -44,7 +44,7 @@ ROWS = [[1.0, 2.0], [3.0, 4.0]]
         ("1,2\n3,4\n".replace("1", "1.0"), "a.csv"),
     ],
 )
-def test_forms_of_tables(text, name, tmp_path):
+def test_accepted_table_formats(text, name, tmp_path):
     assert read(table(tmp_path, text, name)) == ROWS
 
 
@@ -56,7 +56,7 @@ def test_quoted_text_with_commas_quotes_and_newlines(tmp_path):
     assert read(path) == ROWS
 
 
-def test_quotes_in_tsv_are_letters(tmp_path):
+def test_quotes_in_tsv_are_literal(tmp_path):
     store = open_store(table(tmp_path, 'text\ta\tb\n5" disk\t1\t2\n"a" b\t3\t4\n', "a.tsv"))
     assert store.text.tolist() == ['5" disk', '"a" b']
     assert next(store.chunks()).tolist() == ROWS
@@ -65,7 +65,7 @@ def test_quotes_in_tsv_are_letters(tmp_path):
 @pytest.mark.parametrize(
     ("labels", "expected"), [("1 2 3", [1, 2, 3]), ("1 2.5 3", [1.0, 2.5, 3.0]), ("1 2 x", ["1", "2", "x"])]
 )
-def test_labels_are_numbers_if_all_are(labels, expected, tmp_path):
+def test_labels_are_numeric_if_all_values_are(labels, expected, tmp_path):
     path = table(tmp_path, "a,b,label\n" + "".join(f"{i},0,{label}\n" for i, label in enumerate(labels.split())))
     store = open_store(path)
     assert store.labels.tolist() == expected
@@ -74,7 +74,7 @@ def test_labels_are_numbers_if_all_are(labels, expected, tmp_path):
     assert store.labels.dtype == store.column("labels", [0]).dtype
 
 
-def test_text_of_digits_keeps_its_zeros(tmp_path):
+def test_digit_strings_keep_leading_zeros(tmp_path):
     assert open_store(table(tmp_path, "a,b,text\n1,2,007\n3,4,8\n")).text.tolist() == ["007", "8"]
 
 
@@ -108,7 +108,7 @@ def test_requested_columns_are_not_dimensions(tmp_path):
         ("a,b\n1,2\n".encode("utf-16"), "is in UTF-16: save it as UTF-8"),
     ],
 )
-def test_tables_that_are_wrong(text, message, tmp_path):
+def test_malformed_tables_raise(text, message, tmp_path):
     with pytest.raises(InputError, match=rf"a\.csv.*{message}"):
         read(table(tmp_path, text))
 
@@ -118,7 +118,7 @@ def test_a_missing_label_is_reported(tmp_path):
         _ = open_store(table(tmp_path, "a,b,label\n1,2,x\n3,4,\n")).labels
 
 
-def test_a_cell_longer_than_the_csv_modules_limit(tmp_path):
+def test_cell_longer_than_csv_field_limit_is_read(tmp_path):
     cell = ", ".join(["0.1234567890123456"] * 10_000)
     assert open_store(table(tmp_path, f'v,text\n"[{cell}]",x\n')).take([0]).shape == (1, 10_000)
 
@@ -132,7 +132,7 @@ def test_an_id_with_leading_zeros_stays_text(tmp_path):
     assert open_store(path).ids.tolist() == ["1.0"]
 
 
-def test_integers_with_too_many_digits_are_one_error(tmp_path):
+def test_integers_with_too_many_digits_raise_one_error(tmp_path):
     digits = "1" * 5000
     with pytest.raises(InputError, match="column label contains an integer of 5,000 digits"):
         _ = open_store(table(tmp_path, f"a,b,label\n1,2,{digits}\n3,4,5\n")).labels

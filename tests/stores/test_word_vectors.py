@@ -34,7 +34,7 @@ def read(path):
         ("the 1 2\n\nof 3 4\n\n", (["the", "of"], [[1, 2], [3, 4]])),
     ],
 )
-def test_forms_of_text(text, expected, tmp_path):
+def test_accepted_text_formats(text, expected, tmp_path):
     assert read(words(tmp_path, text)) == expected
 
 
@@ -53,7 +53,7 @@ def test_forms_of_text(text, expected, tmp_path):
         ("2 0\nthe\nof\n", "has no columns"),
     ],
 )
-def test_text_that_is_wrong(text, message, tmp_path):
+def test_malformed_text_raises(text, message, tmp_path):
     with pytest.raises(InputError, match=rf"a\.txt.*{message}"):
         read(words(tmp_path, text))
 
@@ -72,7 +72,7 @@ def binary(rows, newline=b"", head=None):
 
 
 @pytest.mark.parametrize("newline", [b"", b"\n"])
-def test_binary_words_whose_numbers_look_like_spaces_and_newlines(tmp_path, newline):
+def test_binary_words_with_values_that_look_like_whitespace(tmp_path, newline):
     tricky = np.frombuffer(b"    \n\n\n\n", "<f4")
     rows = [("the", tricky), ("naïve", [1, 2]), ("x", tricky[::-1])]
     store = open_store(words(tmp_path, binary(rows, newline), "a.bin"))
@@ -93,6 +93,6 @@ def test_binary_words_whose_numbers_look_like_spaces_and_newlines(tmp_path, newl
         (b"1 1\n" + b"x" * 10_000, "is truncated in row 0 of 1"),
     ],
 )
-def test_binary_that_is_wrong(data, message, tmp_path):
+def test_malformed_binary_raises(data, message, tmp_path):
     with pytest.raises(InputError, match=rf"a\.bin.*{message}"):
         list(open_store(words(tmp_path, data, "a.bin")).chunks())

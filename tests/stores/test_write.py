@@ -52,7 +52,7 @@ def test_dtype_is_kept(dtype, ending, tmp_path):
     np.testing.assert_array_equal(next(again.chunks()), array)
 
 
-def test_other_programs_read_what_was_written(tmp_path, truth):
+def test_other_programs_can_read_written_files(tmp_path, truth):
     for ending in ENDINGS:
         write_store(truth.vectors, tmp_path / f"a.{ending}")
     np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), truth.vectors)
@@ -144,14 +144,14 @@ def test_a_store_can_be_written_over_itself(tmp_path, truth):
         ("folder.npy", "is a folder: pass the name of a file"),
     ],
 )
-def test_unwritable_names_are_refused(name, message, tmp_path, truth):
+def test_unwritable_names_are_rejected(name, message, tmp_path, truth):
     (tmp_path / "folder.npy").mkdir()
     with pytest.raises(OutputError, match=message):
         write_store(truth.vectors, tmp_path / name)
 
 
 @each_ending
-def test_unwritable_sources_are_refused(ending, tmp_path, truth):
+def test_unwritable_sources_are_rejected(ending, tmp_path, truth):
     path = tmp_path / f"a.{ending}"
     good = Batch(0, truth.vectors[:2], {}, 0.5)
     for source, message in (
@@ -165,7 +165,7 @@ def test_unwritable_sources_are_refused(ending, tmp_path, truth):
     assert os.listdir(tmp_path) == []
 
 
-def test_columns_that_change_are_refused(tmp_path, truth):
+def test_changing_columns_are_rejected(tmp_path, truth):
     first = Batch(0, truth.vectors[:2], {"labels": np.array([1, 2])}, 0.5)
     for columns, message in (({}, "need the same"), ({"labels": np.array(["a", "b"], object)}, "different type")):
         with pytest.raises(InputError, match=message):
@@ -184,7 +184,7 @@ def test_a_column_named_like_the_vectors_keeps_its_values(tmp_path, truth):
     assert open_store(target).labels.tolist() == ["a"]
 
 
-def test_guessed_ids_with_missing_values_are_left_out(tmp_path):
+def test_guessed_ids_with_missing_values_are_omitted(tmp_path):
     source, target = tmp_path / "a.jsonl", tmp_path / "a.parquet"
     source.write_text('{"v": [1, 2], "id": 5, "label": 1}\n{"v": [3, 4], "id": null, "label": 2}\n')
     assert write_store(open_store(source), target) == 2

@@ -80,7 +80,7 @@ def test_states_are_removed_after_the_last_layer(whole):
     assert not list((whole.folder / "shared").iterdir())
 
 
-def test_a_layer_gives_what_the_library_gives_of_the_first_block(place, whole):
+def test_layer_result_matches_the_library_on_the_first_block(place, whole):
     texts = read_text("ptb", "valid", DataSource(place / "data"))
     store = isoscope.embed(place / "enc", texts, layers=[1], window=32, max_tokens=1_100)
     X, types = np.concatenate(list(store)), store.types
@@ -92,7 +92,7 @@ def test_a_layer_gives_what_the_library_gives_of_the_first_block(place, whole):
     assert found["lid, euclidean"] == pytest.approx(float(expected), rel=1e-4)
 
 
-def test_kinds_of_models_and_special_tokens(whole):
+def test_model_types_and_special_tokens(whole):
     encoded, decoded = (whole.results[f"ptb/{each}/seed-0/states"] for each in ("enc", "dec"))
     assert (encoded["kind"], decoded["kind"]) == ("encoder", "decoder")
     assert (encoded["room"], decoded["room"]) == (30, 32)  # [CLS] and [SEP] take two places
@@ -117,7 +117,7 @@ def test_outcome_has_published_numbers_figures_and_a_verdict_for_each_claim(whol
     ("raw", "one", "many", "expected"),
     [(0.5, 0.4, 0.1, Holds.yes), (0.5, 0.1, 0.01, Holds.yes), (0.5, 0.1, 0.2, Holds.no)],
 )
-def test_clusters_mislead_where_one_mean_does_not_do(raw, one, many, expected):
+def test_clusters_mislead_only_where_one_mean_is_not_enough(raw, one, many, expected):
     found = made_layers(clusters=3)
     for each in found.values():
         each |= {"inter, raw": raw, "inter, one mean": one, "inter, centred": many}
@@ -127,7 +127,7 @@ def test_clusters_mislead_where_one_mean_does_not_do(raw, one, many, expected):
     assert offset.holds is (Holds.yes if one < raw / 2 else Holds.no)
 
 
-def test_what_the_paper_does_not_say_is_no_claim_of_it():
+def test_statements_absent_from_the_paper_are_not_claims():
     """It states no value for S_intra inside clusters, and does not mention a token's place in the window."""
     outcome = outcome_of(made_layers())
     assert [each.claim.key for each in outcome.observations] == ["intra-centred", "offset", "place"]
@@ -140,7 +140,7 @@ def test_what_the_paper_does_not_say_is_no_claim_of_it():
 @pytest.mark.parametrize(
     ("values", "expected"), [((0.30, 0.31, 0.32), Holds.yes), ((0.1, 0.3), Holds.undecided), ((0.1, 0.11), Holds.no)]
 )
-def test_several_seeds_of_a_layer_give_it_an_interval(values, expected):
+def test_several_seeds_give_a_layer_an_interval(values, expected):
     layer = made_layers()["ptb/m/seed-0/layer-0"]
     found = {f"ptb/m/seed-{i}/layer-0": layer | {"seed": i, "inter, raw": value} for i, value in enumerate(values)}
     assert {each.claim.key: each.holds for each in outcome_of(found).verdicts}["inter-high"] is expected
@@ -162,7 +162,7 @@ def made_layers(**more):
     return {f"ptb/m/seed-0/layer-{i}": layer | {"layer": i} | more for i in range(2)}
 
 
-def test_words_of_verdicts_and_notes_follow_the_numbers():
+def test_wording_of_verdicts_and_notes_follows_the_numbers():
     results = made_layers()
     outcome = outcome_of(results)
     verdicts = {each.claim.key: each for each in outcome.verdicts}
@@ -198,7 +198,7 @@ def test_a_killed_run_resumes_with_the_same_numbers(place, whole, tmp_path, monk
     assert again.results == {key: whole.results[key] for key in again.results}
 
 
-def test_states_that_a_kill_left_half_removed_are_made_anew(place, whole, tmp_path, monkeypatch):
+def test_states_partly_removed_by_a_kill_are_recomputed(place, whole, tmp_path, monkeypatch):
     remove = shutil.rmtree
 
     def killed(folder, **more):
@@ -215,14 +215,14 @@ def test_states_that_a_kill_left_half_removed_are_made_anew(place, whole, tmp_pa
     assert again.results == {key: whole.results[key] for key in again.results}
 
 
-def test_outcome_of_some_arms(place, whole):
+def test_outcome_from_some_arms(place, whole):
     setting = Setting(whole.setting.models, whole.setting.data, whole.setting.values, quick=True)
     for keys in ([], ["words/glove-tiny/seed-0"], ["ptb/enc/seed-0/states", "ptb/enc/seed-0/layer-1"]):
         outcome = study(NAME).outcome(setting, {key: whole.results[key] for key in keys})
         assert len(outcome.verdicts) == len(study(NAME).published.claims)
 
 
-def test_clusters_are_found_and_centring_them_takes_out_what_they_share():
+def test_clusters_are_found_and_centering_removes_their_means():
     rng = np.random.default_rng(0)
     codes = np.arange(600) % 3
     X = rng.standard_normal((600, 16)) + 12 * np.eye(16)[codes] + 6
@@ -239,20 +239,20 @@ def test_clusters_are_found_and_centring_them_takes_out_what_they_share():
     assert len(found["cloud"]["points"]) == 20
 
 
-def test_local_dimension_by_rows_ends_with_all_of_them():
+def test_local_dimension_by_row_count_ends_with_all_rows():
     X = np.random.default_rng(0).standard_normal((1200, 5)).astype(np.float32)
     found = local_dimensions(X, MeasureOptions(10, 1200, 100, 1, 0, 0))
     assert list(found["lid, cosine, by rows"]) == ["1000", "1200"]
     assert found["lid, cosine"] == pytest.approx(float(isoscope.lid(X, 10, metric="cosine", convention="cai")))
 
 
-def test_between_is_nothing_of_groups_that_say_nothing():
+def test_uninformative_groups_have_zero_between_group_share():
     points = np.array([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
     assert between_group_share(points, np.array([0, 0, 1, 1])) == 0
     assert between_group_share(points, np.array(["a", "b", "a", "b"])) == pytest.approx(1)
 
 
-def test_text_from_the_hub_is_the_files(place, tmp_path, monkeypatch):
+def test_text_from_the_hub_equals_the_files(place, tmp_path, monkeypatch):
     pytest.importorskip("datasets")
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -277,7 +277,7 @@ def test_text_from_the_hub_is_the_files(place, tmp_path, monkeypatch):
         ({"restarts": 0}, "restarts is 0: need at least 1"),
     ],
 )
-def test_bad_parameters_are_refused(place, tmp_path, given, words):
+def test_invalid_parameters_raise(place, tmp_path, given, words):
     with pytest.raises(InputError, match=words):
         run(place, tmp_path / "run", **given)
 

@@ -46,7 +46,7 @@ def sentences(name, data):
     ],
     ids=["plain", "crlf", "mark", "gzip", "gzip by its bytes"],
 )
-def test_sentences_are_the_same_however_the_file_is_kept(name, tmp_path, content, ending):
+def test_sentences_do_not_depend_on_the_file_format(name, tmp_path, content, ending):
     assert sentences(name, written(tmp_path, name, content, ending)) == ["It is café .", "It ends ."]
 
 
@@ -74,26 +74,26 @@ def damaged():
     ],
     ids=["empty", "blank", "UTF-16", "damaged", "cut", "not packed"],
 )
-def test_a_file_that_is_no_text_is_named(name, tmp_path, content, ending, words):
+def test_non_text_file_is_named(name, tmp_path, content, ending, words):
     with pytest.raises(isoscope.InputError, match=rf"{FILES[name][1]}.* {words}"):
         sentences(name, written(tmp_path, name, content, ending))
 
 
 @pytest.mark.parametrize("each", DATA_SETS.values(), ids=DATA_SETS)
-def test_errors_for_missing_files_say_where_to_get_them(each, tmp_path):
+def test_missing_file_errors_say_where_to_get_them(each, tmp_path):
     with pytest.raises(isoscope.InputError) as told:
         fingerprint_data_sets((each.name,), DataSource(tmp_path))
     for words in (*each.files, str(tmp_path), each.folders[0], each.link, each.hub):
         assert words in str(told.value)
 
 
-def test_without_the_package_that_reads_the_hub_nothing_is_begun(monkeypatch):
+def test_missing_hub_package_raises_before_any_work(monkeypatch):
     monkeypatch.setattr(source, "find_spec", lambda name: None)
     with pytest.raises(isoscope.MissingExtra, match=r"cola .* Hugging Face Hub .* pip install datasets"):
         fingerprint_data_sets(("cola",), DataSource())
 
 
-def test_a_script_on_the_hub_is_not_run_but_its_tables_are_read(monkeypatch):
+def test_hub_script_is_not_run_but_its_tables_are_read(monkeypatch):
     """As `datasets` from 4 on answers for a data set that is a script."""
     datasets = pytest.importorskip("datasets")
 
@@ -136,7 +136,7 @@ LABELS = {"rte": NAMES["rte"], "qnli": NAMES["qnli"], "wic": ["F", "T"]}
 
 
 @pytest.mark.parametrize("task", NAMES)
-def test_a_task_from_the_hub_is_the_one_in_the_files(task, tmp_path, monkeypatch):
+def test_task_from_the_hub_equals_the_files(task, tmp_path, monkeypatch):
     datasets = pytest.importorskip("datasets")
     rows = [[f"{name} of {i}" for name in TEXTS[task]] for i in range(4)]
     classes = [0, 1, 1, 0]

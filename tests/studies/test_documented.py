@@ -64,7 +64,7 @@ def test_every_table_of_the_page_is_in_the_results(name):
     assert all(heading.startswith(title) for title, heading in zip(titles, headings, strict=True))
 
 
-def test_shrink_the_longest_calls_nothing_refuted_without_an_interval_on_the_other_side():
+def test_shrink_the_longest_refutes_only_with_an_opposite_interval():
     for each in kept("shrink-the-longest")["claims"]:
         against = sum(read_case(case).holds is Holds.no for case in each["cases"])
         assert (each["holds"] == "no") <= (against > 0), each["key"]
@@ -75,7 +75,7 @@ def test_the_table_of_all_claims_matches_the_results(study_pages):
     assert study_pages.table(DOCS) in page
 
 
-def test_a_run_becomes_a_page_numbers_and_figures(study_pages, tmp_path, monkeypatch):
+def test_run_is_converted_to_page_numbers_and_figures(study_pages, tmp_path, monkeypatch):
     for room in (run, run):
         monkeypatch.setattr(room, "study_by_name", lambda name: Counting())
     isoscope.run_study("counting", output=tmp_path / "counting")
@@ -92,6 +92,6 @@ def test_a_run_becomes_a_page_numbers_and_figures(study_pages, tmp_path, monkeyp
     assert "| **[On <counting>](studies/counting.md)**" in study_pages.table(tmp_path / "docs")
 
 
-def test_results_leave_out_the_points_of_figures(study_pages):
+def test_results_omit_the_points_of_figures(study_pages):
     arm = {"score": 0.123456789, "cloud": [[0.0, 1.0]] * 500, "layers": [{"two_nn": 3.0, "line": list(range(65))}]}
     assert study_pages.numbers(arm) == {"score": 0.123457, "layers": [{"two_nn": 3.0}]}

@@ -25,20 +25,20 @@ PARTS = {
 
 
 @pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
-def test_every_figure_is_drawn_with_numbers_alone(part):
+def test_figures_contain_no_nan_or_inf(part):
     drawn = Figure("key", "title", "caption", [part])
     for told in (render_svg(drawn, "title"), str(render_figure(drawn))):
         assert not re.search(r'"[^"]*\b(nan|inf)', told)
     ElementTree.fromstring(render_svg(drawn, "title").encode())
 
 
-def test_equal_numbers_differ_by_nothing():
+def test_equal_numbers_have_zero_difference():
     one = Number("table", "row", "column", 0.1, None, "Table 1")
     assert format_published(one, Value.of(0.30000000000000004 - 0.2), 3) == "0.100 (+0.000)"
     assert format_published(one, Value.of(0.1 + 3e-5), 3) == "0.100 (+3.00e−5)"
 
 
-def test_clouds_of_one_coloring_lie_beside_each_other_and_many_groups_are_counted():
+def test_point_clouds_of_one_coloring_are_adjacent_and_groups_counted():
     points = [[float(i), float(i % 7)] for i in range(60)]
     clouds = [Scatter(f"model {i}", points, {"cluster": [f"{j % 30:02d}" for j in range(60)]}) for i in range(4)]
     drawn = Figure("key", "title", "caption", clouds)
@@ -51,7 +51,7 @@ def test_clouds_of_one_coloring_lie_beside_each_other_and_many_groups_are_counte
     assert len({y for _, y in places}) == 1
 
 
-def test_names_in_a_key_do_not_run_into_each_other():
+def test_legend_names_do_not_overlap():
     names = [f"a-model-with-a-name-that-is-long-{i}" for i in range(5)]
     panels = [Panel(word, [Series(name, [0, 1], [0, 1]) for name in names], "x", "y") for word in ("one", "two")]
     tree = ElementTree.fromstring(render_svg(Figure("key", "title", "", panels), "title").encode())

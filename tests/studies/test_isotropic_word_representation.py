@@ -83,7 +83,7 @@ def whole(places, tmp_path_factory):
 # the numbers
 
 
-def test_a_mean_of_tokens_is_the_mean_of_each_text():
+def test_mean_of_tokens_is_computed_per_text():
     rng = np.random.default_rng(0)
     documents, states = np.array([0, 0, 2, 2, 2]), rng.standard_normal((5, 3)).astype(np.float32)
     tokens = TextTokens(isoscope.open_store(states), documents, 3)
@@ -94,7 +94,7 @@ def test_a_mean_of_tokens_is_the_mean_of_each_text():
     np.testing.assert_allclose(tokens.repaired_means(repair), tokens.means(repair.transform(states)), atol=1e-6)
 
 
-def test_tokens_of_some_texts_are_theirs_as_often_as_they_are_named():
+def test_tokens_of_selected_texts_repeat_with_the_texts():
     states = np.arange(6, dtype=np.float32)[:, None]
     tokens = TextTokens(isoscope.open_store(states), np.array([0, 0, 2, 3, 3, 3]), 5)
     some = tokens.of([3, 1, 0, 3, 4])
@@ -102,7 +102,7 @@ def test_tokens_of_some_texts_are_theirs_as_often_as_they_are_named():
     assert (some.documents.tolist(), some.texts) == ([0, 0, 0, 2, 2, 3, 3, 3], 5)
 
 
-def test_every_sentence_of_the_sets_is_read_once(places):
+def test_every_sentence_of_the_datasets_is_read_once(places):
     data = DataSource(places[1])
     names = ("sts12", "sts15", "stsb", "stsb-dev", "sick")
     found = list(PairSets(data, names, ("same", "train"), 0).places)
@@ -112,7 +112,7 @@ def test_every_sentence_of_the_sets_is_read_once(places):
     assert set(fewer) == {text for name in names for text in read_pairs(name, data).part(3).texts}
 
 
-def test_correlations_are_scipy_s_of_the_cosines():
+def test_correlations_of_cosines_match_scipy():
     from scipy.stats import spearmanr
     from sklearn.metrics.pairwise import cosine_similarity
 
@@ -126,7 +126,7 @@ def test_correlations_are_scipy_s_of_the_cosines():
     assert math.isnan(correlations(Pairs([""] * 20, [""] * 20, scores, [""] * 20), vectors)["pearson_of_subsets"])
 
 
-def test_isotropy_and_its_logarithm_are_one():
+def test_log_isotropy_is_the_logarithm_of_isotropy():
     states = 0.1 * np.random.default_rng(0).standard_normal((200, 8))
     found = isotropy(states)
     assert found["isotropy"] == pytest.approx(float(isoscope.partition_isotropy(states)))
@@ -136,7 +136,7 @@ def test_isotropy_and_its_logarithm_are_one():
     assert few["isotropy_of_one_sign"] == pytest.approx(float(isoscope.partition_isotropy(states[:5], signs="plus")))
 
 
-def test_an_arm_is_embed_repair_mean_cosine(whole, places):
+def test_arm_equals_embedding_repair_mean_and_cosine(whole, places):
     """The whole way of an arm by the library's parts, with tokens found by their column."""
     pairs = read_pairs("sts15", DataSource(places[1])).part(20)
     texts = [*pairs.first, *pairs.second]
@@ -153,7 +153,7 @@ def test_an_arm_is_embed_repair_mean_cosine(whole, places):
     assert found["isotropy"] == pytest.approx(float(isoscope.partition_isotropy(repaired)), rel=1e-4)
 
 
-def test_a_repair_that_is_kept_for_the_next_set_is_the_one_that_was_fitted(places, tmp_path):
+def test_cached_repair_equals_the_fitted_one(places, tmp_path):
     """STS 2012 and 2015 share a train split: the second takes what the first has fitted."""
     asked = {"parts": ("sts",), "fits": ("train",), "variants": ("kmeans-mean-pca",)}
     alone = run(places, tmp_path / "alone", **asked, sets=("sts15",)).results
@@ -167,7 +167,7 @@ def test_a_repair_that_is_kept_for_the_next_set_is_the_one_that_was_fitted(place
 # a run
 
 
-def test_a_run_has_every_part_and_leaves_no_states(whole):
+def test_run_has_every_part_and_removes_its_states(whole):
     kinds = {key.split("/")[0] for key in whole.results}
     assert kinds == {"layers", "sts", "sst2", "finetune"}
     assert not list((whole.folder / "shared").rglob("*.arrow"))
@@ -180,7 +180,7 @@ def test_a_run_has_every_part_and_leaves_no_states(whole):
     assert {each.key for each in whole.outcome.figures} == {"isotropy-similarity", "layers", "clouds", "cls-layers"}
 
 
-def test_a_run_that_was_stopped_gives_what_one_without_a_stop_gives(whole, places, tmp_path):
+def test_stopped_run_resumes_with_same_results(whole, places, tmp_path):
     seen = []
 
     def stop(stage, done, share, note=""):
@@ -202,7 +202,7 @@ def test_a_run_that_was_stopped_gives_what_one_without_a_stop_gives(whole, place
 
 
 @pytest.mark.parametrize("kept", ["none", "half", "one"])
-def test_some_arms_are_enough_for_an_outcome(whole, kept):
+def test_outcome_can_be_made_from_some_arms(whole, kept):
     keys = sorted(whole.results)
     some = {"none": [], "half": keys[::2], "one": keys[:1]}[kept]
     found = make_outcome(whole.study.published, whole.setting, {key: whole.results[key] for key in some})
@@ -239,7 +239,7 @@ def test_verdicts_follow_the_numbers(whole):
 # data
 
 
-def test_train_splits_share_nothing_that_is_scored(places):
+def test_train_splits_do_not_overlap_scored_data(places):
     data = DataSource(places[1])
     assert [train_data_set(each) for each in ("sts12", "sts15", "stsb-dev")] == ["sts12", "sts12", "stsb"]
     assert read_train("sts12", data).first != read_pairs("sts12", data).first
@@ -249,7 +249,7 @@ def test_train_splits_share_nothing_that_is_scored(places):
 
 @pytest.mark.skipif(not (SHARED / "sick").is_dir(), reason="needs the data sets in ../shared/data")
 @pytest.mark.parametrize("name", SIMILARITIES)
-def test_of_the_sentences_scored_a_tenth_at_most_are_in_the_train_split(name):
+def test_at_most_a_tenth_of_scored_sentences_are_in_the_train_split(name):
     data = DataSource(SHARED)
     train, scored = read_train(train_data_set(name), data), read_pairs(name, data)
     seen, asked = ({*each.first, *each.second} for each in (train, scored))
@@ -286,14 +286,14 @@ def test_invalid_parameters_are_rejected(places, tmp_path, wrong, words):
         run(places, tmp_path / "run", **wrong)
 
 
-def test_a_file_without_scores_is_refused(tmp_path):
+def test_file_without_scores_raises(tmp_path):
     (tmp_path / "sts15").mkdir()
     (tmp_path / "sts15" / "sts15.tsv").write_text("subset\tscore\tsentence1\tsentence2\na\thigh\tb\tc\n")
     with pytest.raises(isoscope.InputError, match="not a number"):
         read_pairs("sts15", DataSource(tmp_path))
 
 
-def test_published_claims_are_true_of_the_published_numbers():
+def test_published_claims_match_the_published_numbers():
     """Typed from the slides: the largest of each column is the repair's, but for GMM's isotropy on STS-B."""
     tables = study(NAME).published.tables
     for row in study(NAME).published.rows("sets"):
@@ -304,7 +304,7 @@ def test_published_claims_are_true_of_the_published_numbers():
         assert best[1] == "kmeans-mean-pca"
 
 
-def test_a_setting_without_sets_has_arms():
+def test_setting_without_datasets_still_has_arms():
     found = study(NAME)
     values = {name: each.quick for name, each in found.parameters.items()} | {"sets": (), "parts": ("layers", "sst2")}
     keys = [each.key for each in found.arms(Setting((Model("bert"),), DataSource(), values, True))]
@@ -334,7 +334,7 @@ def judged(results):
         ({0: 70.0, 1: 60.0, 2: 61.0}, {1: 61.0, 2: 62.0}, Holds.no),  # seed by seed, and not in the order they stand in
     ],
 )
-def test_accuracy_falls_for_sure_or_perhaps_or_not(usual, repaired, expected):
+def test_accuracy_drop_is_certain_possible_or_absent(usual, repaired, expected):
     arms = {"none": usual, "repair": repaired}
     results = {
         f"finetune/rte/m/{how}/seed-{seed}": {
@@ -358,7 +358,7 @@ def test_accuracy_falls_for_sure_or_perhaps_or_not(usual, repaired, expected):
         ((55.0, 55.1), Holds.no),
     ],
 )
-def test_a_rise_of_one_draw_is_no_proof(accuracies, expected):
+def test_gain_in_one_sample_is_not_proof(accuracies, expected):
     results = {"sst2/m/none": {"accuracy": 55.7, "isotropy": 1e-5}}
     for seed, accuracy in enumerate(accuracies):
         results[f"sst2/m/kmeans-mean-pca/seed-{seed}"] = {"accuracy": accuracy, "isotropy": 0.8}
@@ -366,7 +366,7 @@ def test_a_rise_of_one_draw_is_no_proof(accuracies, expected):
 
 
 @pytest.mark.parametrize(("after", "expected"), [(90.0, Holds.yes), (56.1, Holds.undecided), (40.0, Holds.no)])
-def test_an_accuracy_is_as_uncertain_as_its_dev_set_is_small(after, expected):
+def test_accuracy_verdict_accounts_for_dev_set_size(after, expected):
     results = {"sst2/m/none": {"accuracy": 55.7, "isotropy": 1e-5, "dev_rows": 872}}
     results["sst2/m/kmeans-mean-pca/seed-0"] = {"accuracy": after, "isotropy": 0.8, "dev_rows": 872}
     assert judged(results)["classification"].holds is expected
@@ -384,7 +384,7 @@ def test_isotropy_at_unit_length_does_not_depend_on_scale():
     assert math.isnan(isotropy(np.ones((4, 2)))["isoscore"])
 
 
-def test_arms_of_an_earlier_release_have_no_row_for_unit_length():
+def test_arms_of_earlier_release_have_no_unit_length_row():
     old = {"pearson": 50.0, "spearman": 50.0, "spearman_of_subsets": math.nan, "isotropy": 0.5, "log_isotropy": -0.3}
     results = {"sts/m/stsb/none": dict(old), "sts/m/stsb/kmeans-mean-pca/same/seed-0": dict(old)}
     assert "unit-length" not in [each.key for each in outcome_of(results).tables]
@@ -395,7 +395,7 @@ def test_arms_of_an_earlier_release_have_no_row_for_unit_length():
     assert table.rows[0].ours["repaired IsoScore"].mean == 0.1
 
 
-def test_notes_compare_fits_and_the_isotropy_of_one_sign():
+def test_notes_compare_fits_and_one_sign_isotropy():
     def scored(value):
         told = {"pearson": value, "spearman": value, "spearman_of_subsets": math.nan, "pairs": 1379}
         return told | {"isotropy": 0.5, "log_isotropy": math.log10(0.5)}
@@ -414,7 +414,7 @@ def test_notes_compare_fits_and_the_isotropy_of_one_sign():
     assert judged(results)["similarity"].holds is Holds.undecided
 
 
-def test_states_that_a_kill_left_half_removed_are_not_read(tmp_path, monkeypatch):
+def test_states_partly_removed_by_a_kill_are_not_read(tmp_path, monkeypatch):
     folder = tmp_path / "states" / "tiny" / "sentences-1a2b"
     arm = StateArm(Model("tiny"), DataSource(tmp_path), "none", 2, 1, 0, cleanup_pattern="sentences-*")
     bench = ArmContext(tmp_path / "work", tmp_path, lambda share, words: None)

@@ -115,7 +115,7 @@ def silent(share, words):
 
 @pytest.mark.parametrize("pairs", [False, True])
 @pytest.mark.parametrize("several", [False, True])
-def test_the_series_are_those_of_plain_torch_and_scikit_learn(pairs, several):
+def test_series_match_plain_torch_and_scikit_learn(pairs, several):
     """Written anew with Adam as the paper has it, scikit-learn's silhouette and IsoScore by its five steps' result."""
     from sklearn.metrics import silhouette_score
 
@@ -145,7 +145,7 @@ def test_the_series_are_those_of_plain_torch_and_scikit_learn(pairs, several):
     assert found["updates"] == [1, 2, 3, 4, 5, 6]
 
 
-def test_the_caller_s_vectors_stay_as_they_are_and_a_run_again_is_the_same():
+def test_input_vectors_are_unchanged_and_rerun_is_identical():
     start, data = cloud()
     before = start.copy()
     first = optimize(start, data, recipe(), silent)
@@ -160,7 +160,7 @@ def test_a_head_without_bias_has_no_parameters_for_it():
     assert optimize(start, data, recipe(bias=False), silent)["parameters"] == 24 * 5 + 3 * 5
 
 
-def test_scores_at_some_updates_and_always_at_the_last():
+def test_scores_are_computed_at_intervals_and_at_the_last_update():
     start, data = cloud()
     every = optimize(start, data, recipe(updates=7), silent)
     some = optimize(start, data, recipe(updates=7, every=3), silent)
@@ -169,7 +169,7 @@ def test_scores_at_some_updates_and_always_at_the_last():
     assert some["moments"] == [1, 4, 7]
 
 
-def test_of_many_items_some_are_scored_anew_at_each_update():
+def test_many_items_are_resampled_at_each_update():
     start, data = cloud(n=60)
     whole, some = (optimize(start, data, recipe(sample=sample), silent) for sample in (60, 30))
     assert some["silhouette"] == optimize(start, data, recipe(sample=30), silent)["silhouette"]
@@ -177,7 +177,7 @@ def test_of_many_items_some_are_scored_anew_at_each_update():
     assert np.ptp(some["isoscore"]) > 10 * np.ptp(whole["isoscore"])
 
 
-def test_the_objectives_are_the_sums_of_the_paper():
+def test_objectives_equal_the_sums_in_the_paper():
     start, data = cloud()
     found = optimize(start, data, recipe(updates=1, moments=1), silent)
     torch.manual_seed(0)
@@ -197,7 +197,7 @@ def test_the_objectives_are_the_sums_of_the_paper():
     assert found["O_T"][0] == pytest.approx((np.where(same, 8 - 24, 8 - 1) * squared).sum())
 
 
-def test_items_with_the_same_classes_are_one_cluster():
+def test_items_with_the_same_classes_form_one_cluster():
     labels = silhouette_labels(np.array([[1, 0], [1, 1], [1, 0], [0, 1]]))
     assert labels[0] == labels[2]
     assert len(set(labels.tolist())) == 3
@@ -206,7 +206,7 @@ def test_items_with_the_same_classes_are_one_cluster():
 # data
 
 
-def test_each_text_of_pairs_once_and_every_item_of_polarity(data):
+def test_each_text_of_pairs_and_every_polarity_item_appears_once(data):
     found = read_classified("snli", DataSource(data))
     assert sorted(found.texts) == ["a bad film", "a film", "a good film", "the film"]
     assert [[found.texts[i] for i in item] for item in found.items] == [
@@ -220,13 +220,13 @@ def test_each_text_of_pairs_once_and_every_item_of_polarity(data):
     assert polarity.targets.tolist() == [0] * 20 + [1] * 20
 
 
-def test_polarity_as_its_authors_gave_it_is_in_latin_1(tmp_path):
+def test_original_polarity_files_are_read_as_latin_1(tmp_path):
     for name in ("neg", "pos"):
         (tmp_path / f"rt-polarity.{name}").write_bytes("a café film\n\nanother\n".encode("latin-1"))
     assert read_classified("polarity", DataSource(tmp_path)).texts == ["a café film", "another"] * 2
 
 
-def test_a_part_keeps_the_texts_that_it_needs():
+def test_subset_keeps_only_the_texts_it_needs():
     _, data = cloud(pairs=True)
     texts = [f"text {i}" for i in range(24)]
     whole = ClassifiedTexts(texts, data.items, data.targets, data.classes)
@@ -241,7 +241,7 @@ def test_a_part_keeps_the_texts_that_it_needs():
     assert whole.part(24) is whole
 
 
-def test_words_come_with_all_their_classes_the_most_tagged_first(data):
+def test_words_have_all_their_classes_and_most_tagged_come_first(data):
     nouns = read_word_classes("supersense", DataSource(data))
     assert nouns.texts[:3] == ["wa", "wb", "wc"]
     assert "rare" not in nouns.texts
@@ -315,7 +315,7 @@ def finished(data, model, vectors, tmp_path_factory):
         )
 
 
-def test_a_whole_run(finished, data):
+def test_complete_run(finished, data):
     assert set(finished.results) == {
         f"{task}/{model}/seed-{seed}"
         for task, model in (("rte", "tiny"), ("polarity", "tiny"), ("supersense", "words"), ("pos", "words"))
@@ -365,7 +365,7 @@ def test_a_stopped_run_resumes_with_the_same_results(finished, data, model, vect
     assert json.dumps(again.results, sort_keys=True) == json.dumps(finished.results, sort_keys=True)
 
 
-def test_a_single_seed_and_no_task_of_glue(data, model, tmp_path):
+def test_single_seed_without_glue_tasks(data, model, tmp_path):
     run = run_study(NAME, output=tmp_path / "run", models=[model], data=data, tasks="polarity", seeds="3", **SMALL)
     verdicts = {each.claim.key: each for each in run.outcome.verdicts}
     assert verdicts["seeds"].holds is Holds.untested
@@ -401,7 +401,7 @@ def test_verdicts_follow_from_the_numbers():
     assert _verdicts(runs)["seeds"] is Holds.no
 
 
-def test_the_triplet_sum_is_no_upper_bound_on_the_silhouette_objective():
+def test_triplet_sum_is_not_an_upper_bound_of_silhouette_objective():
     """Appendix B says that it is; both labels hold the points 10 and −10."""
     X, labels = COUNTEREXAMPLE
     assert [row[0] for row in X] == [10, -10, 10, -10]
@@ -417,7 +417,7 @@ def test_the_triplet_sum_is_no_upper_bound_on_the_silhouette_objective():
     assert "O_T = −80 is below O_S = 0" in found["triplet-bound"].why
 
 
-def test_a_threshold_that_is_barely_met_is_no_plain_yes():
+def test_barely_met_threshold_is_not_a_clear_yes():
     """Three seeds of −0.8004 ± 0.0007 have an interval that contains −0.8."""
     case = Case.over_seeds("polarity", Value.of([-0.8011, -0.8004, -0.7997]), (-math.inf, -0.8))
     assert case.estimate < -0.8
@@ -429,7 +429,7 @@ def test_a_threshold_that_is_barely_met_is_no_plain_yes():
     assert _verdicts(runs)["pearson"] is Holds.undecided
 
 
-def test_scores_without_a_correlation_are_no_evidence():
+def test_undefined_correlations_are_not_evidence():
     """Against a claim neither: of two updates, or of a score that stays the same."""
     flat = _verdicts(_runs(isoscore=[0.5] * 10))
     assert flat["pearson"] is flat["spearman"] is Holds.untested
@@ -438,7 +438,7 @@ def test_scores_without_a_correlation_are_no_evidence():
     assert _verdicts(some)["pearson"] is _verdicts(some)["spearman"] is Holds.yes
 
 
-def test_a_reason_speaks_of_the_runs_that_it_names():
+def test_reason_mentions_only_the_runs_it_names():
     runs = _runs()
     runs["rte", "m"] = [each | {"O_I": list(range(10))} for each in runs["rte", "m"]]
     setting = Setting((), DataSource(), {}, quick=False)
@@ -465,7 +465,7 @@ def test_the_published_bound_on_spearman_is_shown_for_each_task():
     assert (tables["correlations"].where, tables["glue"].where) == ("section 3.2", "table 3")
 
 
-def test_a_series_that_does_not_change_has_no_correlation():
+def test_constant_series_has_no_correlation():
     assert np.isnan(correlation([1, 1, 1, 1], [1, 2, 3, 4]))
     assert np.isnan(correlation([1, 2], [2, 1], ranks=True))
 
@@ -497,7 +497,7 @@ def test_words_without_a_task_and_wordnet_without_a_folder(data, vectors, tmp_pa
         run_study(NAME, output=tmp_path / "run", models=[vectors], data=tmp_path, tasks="pos")
 
 
-def test_vectors_of_other_words_are_refused(data, tmp_path):
+def test_vectors_of_other_words_raise(data, tmp_path):
     (tmp_path / "words").mkdir()
     np.save(tmp_path / "words" / "vectors.npy", np.eye(4, dtype=np.float32))
     (tmp_path / "words" / "words.txt").write_text("un\ndeux\ntrois\nquatre\n", encoding="utf-8")

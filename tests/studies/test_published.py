@@ -11,7 +11,7 @@ from isoscope.studies.study import STUDIES, Holds, Setting, read_published, stud
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_every_number_is_one_and_says_where_it_is(name):
+def test_every_published_number_is_finite_and_has_a_source(name):
     found = read_published(name)
     assert found.paper.title
     assert found.tables
@@ -25,7 +25,7 @@ def test_every_number_is_one_and_says_where_it_is(name):
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_claims_have_keys_of_their_own_and_are_sentences(name):
+def test_claims_are_sentences_with_unique_keys(name):
     claims = read_published(name).claims
     assert len({each.key for each in claims}) == len(claims) >= 4
     assert all(each.words[0].isupper() and each.words.endswith(".") for each in claims)
@@ -44,14 +44,14 @@ def test_a_study_describes_its_parameters(name):
     assert found.quick_models
 
 
-def test_numbers_of_the_papers():
+def test_numbers_match_the_papers():
     clusters = read_published("isotropy-clusters-classifiers")
     assert clusters.number("glue", "rte", "all-MiniLM-L6-v2 r").value == -0.92648
     assert read_published("clusters-and-manifolds").tables
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_of_no_arm_a_study_says_that_nothing_was_tested(name):
+def test_study_without_arms_reports_nothing_tested(name):
     found = study(name)
     values = {key: each.quick for key, each in found.parameters.items()}
     setting = Setting(tuple(map(Model, found.quick_models)), DataSource(), values, quick=True)

@@ -33,7 +33,7 @@ def numbers(found):
     return {key: each["sum"] for key, each in found.results.items()}
 
 
-def test_every_arm_is_run_once_and_read_back_the_next_time(tmp_path):
+def test_every_arm_is_run_once_and_then_read_back(tmp_path):
     first = run(tmp_path / "run")
     assert len(Counting.ran) == 6
     again = run(tmp_path / "run")
@@ -44,7 +44,7 @@ def test_every_arm_is_run_once_and_read_back_the_next_time(tmp_path):
     assert again.results["three/seed-0"]["unknown"] != again.results["three/seed-0"]["unknown"]  # NaN goes to and fro
 
 
-def test_a_failed_arm_stops_no_other_and_resumes(tmp_path):
+def test_failed_arm_does_not_stop_others_and_resumes(tmp_path):
     words = r"^four/seed-1: four/seed-1 fails; finished 5 other arms: .*page.html$"
     with pytest.raises(isoscope.InputError, match=words):
         run(tmp_path / "run", fail_at="four/seed-1")
@@ -59,13 +59,13 @@ def test_a_failed_arm_stops_no_other_and_resumes(tmp_path):
     assert numbers(found) == numbers(run(tmp_path / "whole"))
 
 
-def test_if_every_arm_fails_there_is_no_page(tmp_path):
+def test_no_page_is_written_if_every_arm_fails(tmp_path):
     with pytest.raises(isoscope.InputError, match=r"^four/seed-1: four/seed-1 fails$"):
         run(tmp_path / "run", fail_at="four/seed-1", only="four/seed-1")
     assert not (tmp_path / "run" / "page.html").exists()
 
 
-def test_the_files_of_an_unfinished_arm_stay_while_others_run(tmp_path):
+def test_files_of_unfinished_arm_are_kept_while_others_run(tmp_path):
     with pytest.raises(isoscope.InputError):
         run(tmp_path / "run", fail_at="four/seed-1", only="four/seed-1")
     run(tmp_path / "run", fail_at="four/seed-1", only="three/*")
@@ -130,7 +130,7 @@ def test_seeds_is_a_number_or_a_list(tmp_path):
     assert run(tmp_path / "run", seeds=[2]).setting["seeds"] == (2,)
 
 
-def test_figures_are_those_of_the_last_outcome(tmp_path):
+def test_figures_belong_to_the_last_outcome(tmp_path):
     run(tmp_path / "run")
     figures = tmp_path / "run" / "figures"
     drawn = {each.name for each in figures.iterdir()}
@@ -152,7 +152,7 @@ def test_counts_have_no_decimals():
     assert [Table("t", "T", ("value",), setup).choose_digits(each, "value") for each in setup] == [0, 3]
 
 
-def test_settings_under_which_no_arm_is_done_may_change(tmp_path):
+def test_settings_can_change_before_any_arm_is_finished(tmp_path):
     with pytest.raises(isoscope.InputError, match="fails"):
         run(tmp_path / "run", fail_at="three/seed-0", only="three/seed-0")
     found = run(tmp_path / "run", scale=2.0)
@@ -166,7 +166,7 @@ def model(tmp_path):
     return tmp_path / "model"
 
 
-def test_a_model_or_a_file_that_changed_is_noticed(tmp_path, model):
+def test_changed_model_or_file_is_detected(tmp_path, model):
     data = tmp_path / "data" / "cola"
     data.mkdir(parents=True)
     for name in ("train.tsv", "dev.tsv"):
@@ -182,7 +182,7 @@ def test_a_model_or_a_file_that_changed_is_noticed(tmp_path, model):
 
 
 @pytest.mark.parametrize("inside", [".", "0_Transformer"])
-def test_other_weights_in_the_same_folder_are_noticed(tmp_path, model, inside):
+def test_changed_weights_in_the_same_folder_are_detected(tmp_path, model, inside):
     weights = model / inside / "model.safetensors"
     weights.parent.mkdir(exist_ok=True)
     weights.write_bytes(bytes(10**6))
@@ -240,19 +240,19 @@ def test_a_folder_without_a_model_is_rejected_before_any_work(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_model_is_called_as_its_folder_however_that_was_typed(tmp_path, model, monkeypatch):
+def test_model_is_named_after_its_folder_for_any_path_spelling(tmp_path, model, monkeypatch):
     (model / "inside").mkdir()
     monkeypatch.chdir(model / "inside")
     assert [each.name for each in run(tmp_path / "run", models=[".."]).setting.models] == ["model"]
 
 
-def test_a_kill_in_the_first_write_leaves_a_usable_folder(tmp_path):
+def test_kill_during_the_first_write_leaves_a_usable_folder(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / ".settings.json.0a1b.part").write_text("{")
     assert len(run(tmp_path / "run").results) == 6
 
 
-def test_a_folder_with_something_else_is_left_alone(tmp_path):
+def test_folder_with_other_files_is_not_changed(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "diary.txt").write_text("dear diary")
     with pytest.raises(isoscope.InputError, match="contains other files"):
@@ -287,7 +287,7 @@ def test_file_names_fit_the_limit_of_file_systems():
     assert file_name(short).startswith("mrpc--granite-embedding-30m-english-dequantInt8--selected--bars--seed-0-")
 
 
-def test_arms_that_are_done_count_as_done_from_the_first_moment(tmp_path):
+def test_finished_arms_count_in_progress_from_the_start(tmp_path):
     """Or a bar takes what an earlier start did for the speed of this one."""
     run(tmp_path / "run", tasks="four", seeds=[1, 2])
     reports = []
@@ -297,13 +297,13 @@ def test_arms_that_are_done_count_as_done_from_the_first_moment(tmp_path):
     assert (shares[0], shares[-1]) == (pytest.approx(2 / 6), pytest.approx(1.0))
 
 
-def test_a_folder_belongs_to_one_process_from_before_its_settings_are_read(tmp_path):
+def test_folder_is_locked_before_its_settings_are_read(tmp_path):
     run(tmp_path / "run", seeds=[0])
     with lock_folder(tmp_path / "run"), pytest.raises(isoscope.InputError, match="written by another process"):
         run(tmp_path / "run", seeds=[0], scale=2)
 
 
-def test_progress_goes_from_nothing_to_all_and_names_the_arm(tmp_path):
+def test_progress_goes_from_0_to_1_and_names_the_arm(tmp_path):
     reports = []
     run(tmp_path / "run", progress=lambda *report: reports.append(report))
     shares = [share for _, _, share, _ in reports]
@@ -313,7 +313,7 @@ def test_progress_goes_from_nothing_to_all_and_names_the_arm(tmp_path):
     assert reports[1] == ("arm 1/6", 0, pytest.approx(0.5 / 6), "three, seed 0  half")
 
 
-def test_results_hold_all_numbers_and_where_they_were_published(tmp_path):
+def test_results_contain_all_numbers_and_their_sources(tmp_path):
     run(tmp_path / "run")
     told = json.loads((tmp_path / "run" / "results.json").read_text())
     assert told["schema"] == "isoscope.study/1"
@@ -324,7 +324,7 @@ def test_results_hold_all_numbers_and_where_they_were_published(tmp_path):
     assert told["facts"]["arms"] == 6
 
 
-def test_page_and_summary_escape_what_they_show(tmp_path):
+def test_page_and_summary_are_escaped(tmp_path):
     run(tmp_path / "run")
     page = (tmp_path / "run" / "page.html").read_text()
     assert "On &lt;counting&gt;" in page
@@ -341,7 +341,7 @@ def test_page_and_summary_escape_what_they_show(tmp_path):
         assert not re.search(r"[\s()]", name)
 
 
-def test_a_folder_of_an_earlier_version_is_resumed_or_refused(tmp_path):
+def test_folder_of_earlier_version_resumes_or_raises(tmp_path):
     """Earlier versions wrote `settings.json` and `arms/*.json` with one space of indentation."""
     first = run(tmp_path / "run")
     path = tmp_path / "run" / "settings.json"

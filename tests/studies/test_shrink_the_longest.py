@@ -82,7 +82,7 @@ def test_each_arm_fine_tunes_with_its_regularizer(place, whole, tmp_path):
     assert whole.results["cola/tiny/selected bars/seed-0"]["clouds"] > 0
 
 
-def test_tables_hold_the_means_of_the_last_30_per_cent_over_the_seeds(whole):
+def test_tables_have_means_of_the_last_30_percent_over_seeds(whole):
     metrics, anisotropy, _ = whole.outcome.tables
     for arm in ARMS:
         late = [whole.results[f"cola/tiny/{arm}/seed-{seed}"]["late"] for seed in (0, 1)]
@@ -95,7 +95,7 @@ def test_tables_hold_the_means_of_the_last_30_per_cent_over_the_seeds(whole):
     assert one["late"]["matthews"] == pytest.approx(sum(wanted) / len(wanted))
 
 
-def test_published_numbers_are_those_of_the_same_model_type(whole):
+def test_published_numbers_match_the_model_type(whole):
     metrics, anisotropy, _ = whole.outcome.tables
     assert metrics.rows[0].published["selected bars"].value == 0.588
     assert metrics.rows[0].of == "bert-base-uncased"
@@ -119,7 +119,7 @@ def test_figures_follow_every_arm_from_the_first_step(whole):
         assert all(low <= y <= high for low, y, high in zip(line.low, line.y, line.high, strict=True))
 
 
-def test_an_interrupted_run_gives_what_an_uninterrupted_one_gives(place, whole, tmp_path):
+def test_interrupted_run_gives_same_results_as_uninterrupted_run(place, whole, tmp_path):
     def stop(stage, done, share, note=""):
         if stage.startswith("arm 2/") and share > 1.6 / 3:
             raise KeyboardInterrupt
@@ -157,7 +157,7 @@ def test_checkpoints_are_removed_when_the_settings_change(place, tmp_path):
         assert list((tmp_path / "run" / "work").glob("*/finetuning/seed-0/checkpoint-*"))
 
 
-def test_limit_0_means_all_rows_and_learning_rate_0_the_papers(place, whole, tmp_path):
+def test_limit_0_uses_all_rows_and_learning_rate_0_the_published_one(place, whole, tmp_path):
     values = {**whole.setting.values, "limit": 0, "dev_limit": 0, "learning_rate": 0.0}
     arm = study(NAME).arms(replace(whole.setting, values=values))[0]
     settings = arm.run(ArmContext(tmp_path, tmp_path, lambda share, words: None))["settings"]
@@ -227,7 +227,7 @@ def seeds(*told: tuple[float, float]) -> list[dict[str, float]]:
     return [{"space": space, "score": score} for space, score in told]
 
 
-def test_a_case_like_the_paper_s_holds():
+def test_result_like_the_paper_holds():
     case = made(
         {
             NONE: seeds((0.70, 0.570), (0.71, 0.571), (0.72, 0.572)),
@@ -240,7 +240,7 @@ def test_a_case_like_the_paper_s_holds():
     assert case.growth(["anisotropy_1"]).mean == pytest.approx(0.31)
 
 
-def test_a_case_unlike_the_paper_s_does_not_hold():
+def test_result_unlike_the_paper_does_not_hold():
     worse = made(
         {
             NONE: seeds((0.30, 0.57), (0.31, 0.57)),
@@ -258,14 +258,14 @@ def test_scores_of_a_model_that_learned_nothing_are_ignored():
     assert "learned nothing" in found["metric-kept"].why
 
 
-def test_published_words_come_from_the_published_numbers():
+def test_published_wording_comes_from_the_published_numbers():
     told = {each.claim.key: each.published for each in make_verdicts(study(NAME).published, [])}
     assert told["lowers"].startswith("anisotropy_1 −0.194 to −0.047, as claimed in 4 of 4")
     assert told["metric-rises"] == "−0.003 to +0.013, as claimed in 3 of 4"
     assert told["selection-isotropy"].endswith("as claimed in 3 of 4")
 
 
-def test_notes_hold_the_settings_against_the_published_ones():
+def test_notes_compare_settings_with_the_published_ones():
     from isoscope.finetuning.settings import RECIPES
 
     published = study(NAME).published

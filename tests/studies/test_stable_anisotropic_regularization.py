@@ -44,14 +44,14 @@ def setting(**values):
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
-def test_a_large_sample_has_the_covariance_of_its_distribution(name):
+def test_large_sample_matches_the_covariance_of_its_distribution(name):
     draw, covariance = DISTRIBUTIONS[name](6)
     X = draw(np.random.default_rng(0), 200_000)
     assert np.cov(X.T) == pytest.approx(covariance, abs=0.06 * np.abs(covariance).max())
     assert float(isoscope.isoscore(X)) == pytest.approx(true_isoscore(covariance), abs=0.02)
 
 
-def test_estimates_are_those_of_the_public_metrics(tmp_path):
+def test_estimates_equal_the_public_metrics(tmp_path):
     found = measure_estimators("power law", 20, 12, 3, [0.0, 0.2, 0.75, 1.0], 3000, bench(tmp_path))
     draw, covariance = DISTRIBUTIONS["power law"](12)
     shrinkage = np.load(next(tmp_path.glob("*.npy")))
@@ -69,7 +69,7 @@ def test_estimates_are_those_of_the_public_metrics(tmp_path):
     assert found["star_std"][-1] == pytest.approx(0, abs=1e-12)  # at ζ = 1 the sample has no say
 
 
-def test_the_estimators_of_the_authors_package_agree():
+def test_estimators_agree_with_the_authors_package():
     theirs = pytest.importorskip("IsoScore.IsoScore")
     draw, _ = DISTRIBUTIONS["clustered"](12)
     X = draw(np.random.default_rng(3), 30)
@@ -90,7 +90,7 @@ def test_part_a_runs_without_models_or_data_and_judges_its_claims(tmp_path):
     assert [len(each.rows) for each in run.outcome.tables] == [4, 4]
 
 
-def test_a_run_that_was_interrupted_gives_the_same(tmp_path):
+def test_interrupted_run_gives_same_results(tmp_path):
     whole = run_study(NAME, output=tmp_path / "whole", quick=True, **SMALL)
 
     def stop(stage, done, share, note=""):
@@ -163,7 +163,7 @@ def held(asked, results):
     return {each.claim.key: each.holds for each in study(NAME).outcome(asked, results).verdicts}
 
 
-def test_results_as_the_paper_says_hold_and_their_opposite_does_not():
+def test_results_like_the_paper_hold_and_opposite_ones_do_not():
     asked = setting(part=("b",), seeds=(0, 1, 2))
     claims = ("steers", "negative", "helps", "beats-cosreg", "dimension", "silhouette", "cosine")
     found = held(asked, made(asked))
@@ -173,12 +173,12 @@ def test_results_as_the_paper_says_hold_and_their_opposite_does_not():
     assert held(asked, made(asked, cosreg=(0.0, 0.4)))["cosine"] is Holds.partly  # isotropy rises with it
 
 
-def test_a_perfect_order_of_four_models_is_not_yet_proof():
+def test_perfect_order_of_four_models_is_not_proof():
     asked = setting(part=("b",), seeds=(0,))
     assert held(asked, made(asked))["steers"] is Holds.undecided
 
 
-def test_gains_are_of_the_same_seed_and_averages_leave_unfinished_seeds_out():
+def test_gains_use_the_same_seed_and_averages_skip_unfinished_seeds():
     asked = setting(part=("b",), seeds=(0, 1), lambdas=(-1.0, 1.0))
     results = made(asked)
     verdict = next(each for each in study(NAME).outcome(asked, results).verdicts if each.claim.key == "helps")
@@ -191,7 +191,7 @@ def test_gains_are_of_the_same_seed_and_averages_leave_unfinished_seeds_out():
     assert panel.series[0].low is None
 
 
-def test_any_part_of_the_results_gives_an_outcome():
+def test_outcome_can_be_made_from_any_part_of_the_results():
     asked = setting(part=("b",), seeds=(0, 1))
     results = made(asked)
     for count in range(len(results) + 1):
@@ -209,7 +209,7 @@ def outcome_of(asked, results):
     return {each.key: each for each in found.tables}, {each.claim.key: each for each in found.verdicts}, found.notes
 
 
-def test_a_collapsed_model_takes_no_task_out_of_the_correlations():
+def test_collapsed_model_does_not_remove_a_task_from_correlations():
     asked = setting(part=("b",), seeds=(0, 1, 2))
     results = made(asked)
     for layer in results[training_key("sst2", "tiny", 0, Penalty("istar", -5.0))]["layers"]:
@@ -236,7 +236,7 @@ def collapse(results, arm):
     return results
 
 
-def test_collapsed_models_are_counted_and_kept_apart_from_those_that_learned():
+def test_collapsed_models_are_counted_separately():
     asked = setting(part=("b",), seeds=(0, 1, 2))
     results = collapse(made(asked), "istar=-5")
     tables, verdicts, _ = outcome_of(asked, results)
@@ -250,7 +250,7 @@ def test_collapsed_models_are_counted_and_kept_apart_from_those_that_learned():
     assert not any("istar=-5" in key for key in [each.words for each in verdicts["negative"].cases])
 
 
-def test_correlations_and_verdicts_do_not_change_with_the_score_of_collapsed_models():
+def test_scores_of_collapsed_models_do_not_change_verdicts():
     asked = setting(part=("b",), seeds=(0, 1, 2))
     results = collapse(made(asked), "istar=-5")
     without = {key: each for key, each in results.items() if "istar=-5" not in key}
@@ -261,7 +261,7 @@ def test_correlations_and_verdicts_do_not_change_with_the_score_of_collapsed_mod
     assert ours["negative"].holds is Holds.yes  # pooled with the collapsed ones the correlation is positive
 
 
-def test_collapse_is_an_observation_and_no_claim():
+def test_collapse_is_an_observation_not_a_claim():
     asked = setting(part=("b",), seeds=(0, 1, 2))
     found = study(NAME).outcome(asked, collapse(made(asked), "istar=-"))
     assert [each.claim.key for each in found.observations] == ["collapse"]
@@ -307,7 +307,7 @@ def place(tmp_path_factory):
         yield folder
 
 
-def test_the_shape_of_layers_is_what_the_metrics_say_of_their_states(place):
+def test_layer_isotropy_equals_metrics_of_the_states(place):
     import torch
     from transformers import AutoModel, AutoTokenizer
 

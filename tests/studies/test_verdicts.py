@@ -35,12 +35,12 @@ def cases(*intervals):
         ((math.nan, math.nan), Holds.undecided),
     ],
 )
-def test_an_interval_decides_only_if_all_of_it_lies_on_one_side(interval, expected):
+def test_interval_decides_only_if_entirely_on_one_side(interval, expected):
     assert cases(interval)[0].holds is expected
     assert judge(cases(interval)) is expected
 
 
-def test_a_case_and_its_opposite_mirror_each_other():
+def test_case_and_its_opposite_are_mirror_images():
     mirrored = {Holds.yes: Holds.no, Holds.no: Holds.yes, Holds.undecided: Holds.undecided}
     for low, high in (YES, NO, OPEN):
         one, other = Case("", 0, (low, high), BELOW_ZERO), Case("", 0, (low, high), ABOVE_ZERO)
@@ -63,17 +63,17 @@ def test_a_case_and_its_opposite_mirror_each_other():
         ([OPEN] * 4, Holds.undecided),
     ],
 )
-def test_several_cases_make_one_verdict(intervals, expected):
+def test_several_cases_are_combined_into_one_verdict(intervals, expected):
     assert judge(cases(*intervals)) is expected
     assert judge(cases(*reversed(intervals))) is expected
 
 
-def test_the_verdict_yes_may_need_fewer_than_all_cases():
+def test_verdict_yes_may_need_only_some_cases():
     assert judge(cases(*[YES] * 9, NO), most=0.9) is Holds.yes
     assert judge(cases(*[YES] * 8, NO, NO), most=0.9) is Holds.partly
 
 
-def test_a_mean_over_seeds_has_student_s_interval_and_one_seed_has_none():
+def test_mean_over_seeds_has_student_interval_and_one_seed_none():
     case = Case.over_seeds("", Value.of([0.1, 0.2, 0.3]), ABOVE_ZERO)
     assert case.interval == pytest.approx((0.2 - 4.302653 * 0.1 / 3**0.5, 0.2 + 4.302653 * 0.1 / 3**0.5))
     assert case.holds is Holds.undecided
@@ -90,7 +90,7 @@ def test_a_verdict_lists_its_cases():
     assert (nothing.holds, nothing.ours) == (Holds.untested, "needs a model")
 
 
-def test_the_interval_of_pearson_s_r_is_scipy_s():
+def test_interval_of_pearson_r_matches_scipy():
     from scipy.stats import pearsonr
 
     x, y = np.random.default_rng(0).standard_normal((2, 20))
@@ -125,7 +125,7 @@ def test_few_pairs_have_no_interval():
     assert all(map(math.isnan, correlation_interval(math.nan, 30)))
 
 
-def test_a_share_has_wilson_s_interval():
+def test_share_has_wilson_interval():
     from scipy.stats import binomtest
 
     wanted = binomtest(16, 18).proportion_ci(method="wilson")

@@ -80,7 +80,7 @@ CASES = {
 
 @pytest.mark.parametrize("make", [bert, llama])
 @pytest.mark.parametrize(("loss", "settings", "pick"), CASES.values(), ids=CASES.keys())
-def test_loss_and_gradients_are_those_of_the_sum_written_by_hand(make, loss, settings, pick):
+def test_loss_and_gradients_equal_manual_sum(make, loss, settings, pick):
     model = quiet(make)
     expected, slopes = by_hand(model, ready(loss), pick)
     found, got = attached(model, loss, **settings)
@@ -90,7 +90,7 @@ def test_loss_and_gradients_are_those_of_the_sum_written_by_hand(make, loss, set
         torch.testing.assert_close(got[name], slopes[name], msg=name)
 
 
-def test_several_layers_count_with_their_mean():
+def test_several_layers_are_averaged():
     model, loss = quiet(bert), CosReg()
     plain = model(**BATCH).loss
     apart = [attached(model, loss, layer=layer)[0] - plain for layer in (1, 2)]
@@ -110,7 +110,7 @@ def test_nothing_is_added_in_evaluation_or_without_gradients():
         assert attachment.step == 1
 
 
-def test_detached_the_model_is_as_it_was():
+def test_detaching_restores_the_model():
     model = quiet(bert)
     keys, names, before = list(model.state_dict()), set(vars(model)), model(**BATCH).loss.item()
     attachment = attach(model, IStar(), layer="all")
@@ -122,7 +122,7 @@ def test_detached_the_model_is_as_it_was():
     assert model(**BATCH).loss.item() == before
 
 
-def test_two_regularisers_add_up_and_leave_one_by_one():
+def test_two_regularizers_add_up_and_detach_separately():
     model = quiet(bert)
     plain = model(**BATCH).loss
     first, second = attach(model, CosReg()), attach(model, PersistentEntropy())
@@ -133,7 +133,7 @@ def test_two_regularisers_add_up_and_leave_one_by_one():
     second.detach()
 
 
-def test_a_loop_of_ones_own_adds_the_term_to_its_own_loss():
+def test_custom_loop_can_add_the_term_to_its_loss():
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.Tanh(), torch.nn.Linear(6, 2))
     x, y = torch.randn(20, 8), torch.arange(20) % 2
@@ -145,7 +145,7 @@ def test_a_loop_of_ones_own_adds_the_term_to_its_own_loss():
         assert attachment.value == pytest.approx(term[2].item())
 
 
-def test_outputs_of_every_kind_hold_the_loss():
+def test_loss_is_found_in_every_output_type():
     class Model(torch.nn.Module):
         def __init__(self, wrap):
             super().__init__()
@@ -174,7 +174,7 @@ def test_outputs_of_every_kind_hold_the_loss():
 
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize("layer", [-1, 1, "all"])
-def test_checkpoints_change_nothing(layer, reentrant):
+def test_gradient_checkpointing_changes_nothing(layer, reentrant):
     model, loss = quiet(bert), CosReg()
     expected, slopes = attached(model, loss, layer=layer, pool="tokens")
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
@@ -185,7 +185,7 @@ def test_checkpoints_change_nothing(layer, reentrant):
         torch.testing.assert_close(got[name], slopes[name], msg=name)
 
 
-def test_compiled_it_is_the_same():
+def test_compiled_model_gives_same_result():
     model, loss = quiet(bert), ready(IStar())
     expected, slopes = attached(model, loss)
     with attach(model, loss) as attachment:
@@ -200,7 +200,7 @@ def test_compiled_it_is_the_same():
         torch.testing.assert_close(slope, slopes[name], msg=name, atol=1e-5, rtol=1e-4)
 
 
-def test_under_autocast_the_term_is_that_of_the_states():
+def test_autocast_term_equals_term_of_the_states():
     model = quiet(bert)
     with attach(model, ready(IStar())) as attachment:
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -212,7 +212,7 @@ def test_under_autocast_the_term_is_that_of_the_states():
     assert all(slope.isfinite().all() for slope in gradients(model).values())
 
 
-def test_adapters_learn_from_it():
+def test_adapters_are_trained():
     peft = pytest.importorskip("peft", reason="peft is not installed")
 
     def adapted():
@@ -244,7 +244,7 @@ def test_running_layers_outside_the_attached_module_warns():
         model.forward(**BATCH)
 
 
-def test_a_run_that_breaks_off_leaves_nothing_to_grow():
+def test_interrupted_forward_pass_does_not_leak_states():
     model, broken = quiet(bert), torch.nn.Identity()
     with attach(model, CosReg()) as attachment:
         head, model.classifier = model.classifier, broken
@@ -260,7 +260,7 @@ def test_a_run_that_breaks_off_leaves_nothing_to_grow():
         assert model.train()(**BATCH).loss.item() == pytest.approx(plain + attachment.value)
 
 
-def test_copies_of_data_parallel_are_refused():
+def test_data_parallel_replicas_raise():
     model = quiet(bert)
     with attach(model, CosReg()), pytest.raises(InputError, match=r"DataParallel runs copies.*torchrun"):
         model._replicate_for_data_parallel()(**BATCH)
@@ -290,7 +290,7 @@ def test_nonnumeric_labels_fail_only_if_labels_are_needed(labels):
         model(x, labels=labels)
 
 
-def test_a_copy_of_an_attached_model_is_a_plain_one():
+def test_copy_of_attached_model_is_plain():
     model = quiet(bert)
     plain = model(**BATCH).loss.item()
     with attach(model, CosReg()) as attachment:
@@ -299,7 +299,7 @@ def test_a_copy_of_an_attached_model_is_a_plain_one():
         assert model(**BATCH).loss.item() != plain
 
 
-def test_an_attached_model_is_saved_without_the_regulariser(tmp_path):
+def test_attached_model_is_saved_without_the_regularizer(tmp_path):
     model = quiet(bert)
     plain = model(**BATCH).loss.item()
     with attach(model, CosReg()):
@@ -310,7 +310,7 @@ def test_an_attached_model_is_saved_without_the_regulariser(tmp_path):
 # the covariance
 
 
-def test_a_refreshed_covariance_is_that_of_the_states_in_evaluation_without_padding():
+def test_refreshed_covariance_uses_evaluation_states_without_padding():
     model, loss, found = bert().train(), IStar(), items(40)
     loader = torch.utils.data.DataLoader(found, batch_size=8, collate_fn=collate, shuffle=True)
     with attach(model, loss) as attachment:
@@ -323,7 +323,7 @@ def test_a_refreshed_covariance_is_that_of_the_states_in_evaluation_without_padd
     torch.testing.assert_close(loss.shrinkage, torch.cov(rows.T))
 
 
-def test_a_part_of_the_training_set_is_drawn_before_it_is_sorted():
+def test_training_subset_is_sampled_before_sorting():
     from isoscope.training.refresh import equal_length_batches
 
     found = items(2000)
@@ -336,7 +336,7 @@ def test_a_part_of_the_training_set_is_drawn_before_it_is_sorted():
     assert sum(drawn) / len(drawn) == pytest.approx(sum(every) / len(every), abs=0.5), "not the long ones alone"
 
 
-def test_a_refresh_takes_no_more_than_it_needs_and_differs_by_seed():
+def test_refresh_reads_only_what_it_needs_and_depends_on_seed():
     model, loss, found = bert().train(), IStar(), items(2000)
     loader = torch.utils.data.DataLoader(found, batch_size=8, collate_fn=collate)
     with attach(model, loss) as attachment:
@@ -359,7 +359,7 @@ def test_a_refresh_takes_no_more_than_it_needs_and_differs_by_seed():
 # what goes wrong
 
 
-def test_nan_is_said_with_the_layer_and_the_step():
+def test_nan_raises_with_layer_and_step():
     model = quiet(bert)
     with attach(model, CosReg(), layer=["bert.encoder.layer.1", -1]):
         model(**BATCH)
@@ -369,7 +369,7 @@ def test_nan_is_said_with_the_layer_and_the_step():
             model(**BATCH)
 
 
-def test_a_term_that_reaches_no_loss_is_warned_of_once():
+def test_term_that_reaches_no_loss_warns_once():
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
     with attach(model, CosReg(), layer="0"):
         model(torch.randn(6, 4))
@@ -460,7 +460,7 @@ def test_only_modules_and_regularizers_are_accepted():
         attach(quiet(bert), 0.5)
 
 
-def test_tokens_of_ones_own_classes_are_measured_by_them():
+def test_custom_token_classes_are_used():
     torch.manual_seed(0)
     model, labels = Tagger(), BATCH["input_ids"] % 3
     with attach(model, PersistentEntropy(), layer="embedding", pool="tokens") as attachment:
@@ -470,7 +470,7 @@ def test_tokens_of_ones_own_classes_are_measured_by_them():
     assert attachment.value == pytest.approx(expected.item())
 
 
-def test_ones_own_regulariser_is_taken_like_the_others():
+def test_custom_regularizer_is_accepted():
     class Shorter(Regularizer):
         def penalty(self, states, labels):
             return states.square().mean()
@@ -482,7 +482,7 @@ def test_ones_own_regulariser_is_taken_like_the_others():
     assert "Shorter(weight=0.1) on BertForSequenceClassification, layer=-1, pool='cls'" in repr(attachment)
 
 
-def test_the_tokens_of_a_text_are_one_group_of_the_unbiased_isoscore():
+def test_tokens_of_a_text_form_one_group_of_unbiased_isoscore():
     seen = []
 
     class Listening(UnbiasedIsoScore):

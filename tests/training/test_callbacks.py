@@ -35,7 +35,7 @@ def hugging_face(folder, model=None, callbacks=(), **more) -> Trainer:
     return Trainer(model or bert(), arguments, train_dataset=texts(24), eval_dataset=texts(8), callbacks=[*callbacks])
 
 
-def test_a_tracked_run_ends_with_the_same_bits(tmp_path):
+def test_tracked_run_gives_identical_weights(tmp_path):
     ended = []
     for tracked in (False, True):
         trainer = hugging_face(tmp_path)
@@ -46,7 +46,7 @@ def test_a_tracked_run_ends_with_the_same_bits(tmp_path):
     assert ended[0] == ended[1]
 
 
-def test_it_measures_at_the_start_every_so_many_steps_and_at_the_end(tmp_path):
+def test_measures_at_start_every_n_steps_and_at_end(tmp_path):
     tracker = IsotropyTracker(batches(32), every=2, path=tmp_path / "run")
     trainer = hugging_face(tmp_path, gradient_accumulation_steps=2)
     assert tracker.follow(trainer) is tracker
@@ -57,7 +57,7 @@ def test_it_measures_at_the_start_every_so_many_steps_and_at_the_end(tmp_path):
     assert epochs == pytest.approx([0, 2 / 3, 4 / 3, 5 / 3])
 
 
-def test_tensorboard_has_every_number_under_its_name(tmp_path, monkeypatch):
+def test_tensorboard_logs_every_metric_by_name(tmp_path, monkeypatch):
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "board"))
     trainer = hugging_face(tmp_path, report_to=["tensorboard"])
     tracker = IsotropyTracker(batches(32), every=2).follow(trainer)
@@ -74,7 +74,7 @@ def test_tensorboard_has_every_number_under_its_name(tmp_path, monkeypatch):
     assert [each.step for each in board.Scalars("train/loss")] == [2, 4], "its own log is not swallowed"
 
 
-def test_the_screen_hears_of_the_last_layer_alone(tmp_path, capsys):
+def test_progress_shows_only_the_last_layer(tmp_path, capsys):
     trainer = hugging_face(tmp_path)
     assert any(isinstance(each, PrinterCallback) for each in trainer.callback_handler.callbacks)
     IsotropyTracker(batches(32), every=2).follow(trainer)
@@ -86,7 +86,7 @@ def test_the_screen_hears_of_the_last_layer_alone(tmp_path, capsys):
     assert any(isinstance(each, PrinterCallback) for each in trainer.callback_handler.callbacks)
 
 
-def test_a_resumed_run_has_the_history_of_one_without_interruption(tmp_path):
+def test_resumed_run_has_same_history_as_uninterrupted_run(tmp_path):
     class Crash(TrainerCallback):
         def on_step_begin(self, args, state, control, **kwargs):
             if state.global_step == 5:
@@ -123,7 +123,7 @@ def flatten(model):
 
 
 @pytest.mark.parametrize(("stop", "last"), [(False, 5), (True, 3)])
-def test_a_collapse_warns_and_stops_if_asked(tmp_path, stop, last):
+def test_collapse_warns_and_stops_on_request(tmp_path, stop, last):
     trainer = hugging_face(tmp_path, callbacks=[Flatten()], learning_rate=1e-9)
     IsotropyTracker(batches(32), every=1, stop_on_collapse=stop).follow(trainer)
     with pytest.warns(DataWarning, match="layer_2 has collapsed by step 3"):
@@ -131,7 +131,7 @@ def test_a_collapse_warns_and_stops_if_asked(tmp_path, stop, last):
     assert trainer.state.global_step == last
 
 
-def test_a_run_that_another_stops_is_measured_at_its_end(tmp_path):
+def test_run_stopped_by_another_callback_is_measured_at_end(tmp_path):
     class Enough(TrainerCallback):
         def on_evaluate(self, args, state, control, **kwargs):
             control.should_training_stop = True
@@ -143,7 +143,7 @@ def test_a_run_that_another_stops_is_measured_at_its_end(tmp_path):
     assert tracker.history.steps == [0, 3]
 
 
-def test_weights_that_are_spread_over_processes_are_refused(tmp_path):
+def test_sharded_weights_raise(tmp_path):
     trainer = hugging_face(tmp_path)
     trainer.is_fsdp_enabled = True
     with pytest.raises(InputError, match=r"FSDP, DeepSpeed.*data-parallel"):
@@ -228,7 +228,7 @@ def loader():
 
 
 @pytest.mark.parametrize("kind", [Module, Forward])
-def test_a_tracked_lightning_run_ends_with_the_same_bits(tmp_path, loader, kind):
+def test_tracked_lightning_run_gives_identical_weights(tmp_path, loader, kind):
     ended = []
     for tracked in (False, True):
         module, trainer = kind(), lightning(tmp_path)
@@ -258,7 +258,7 @@ def test_lightning_logs_to_its_loggers(tmp_path, loader):
 
 
 @pytest.mark.parametrize(("stop", "last"), [(False, 5), (True, 4)])
-def test_a_collapse_stops_lightning_if_asked(tmp_path, loader, stop, last):
+def test_collapse_stops_lightning_on_request(tmp_path, loader, stop, last):
     module, trainer = Module(), lightning(tmp_path)
     module.flat = True
     IsotropyTracker(batches(32), every=2, stop_on_collapse=stop).follow(trainer)
@@ -267,7 +267,7 @@ def test_a_collapse_stops_lightning_if_asked(tmp_path, loader, stop, last):
     assert trainer.global_step == last
 
 
-def test_a_resumed_lightning_run_goes_on_with_its_history(tmp_path, loader):
+def test_resumed_lightning_run_continues_its_history(tmp_path, loader):
     tracker = IsotropyTracker(batches(32), every=2, path=tmp_path)
     trainer = lightning(tmp_path, max_steps=4)
     tracker.follow(trainer)

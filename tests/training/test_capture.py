@@ -38,7 +38,7 @@ def t5():
 
 
 @pytest.mark.parametrize("make", [bert, llama, albert, gpt2, mixtral])
-def test_the_states_are_those_of_the_models_own_hidden_states(make):
+def test_states_equal_hidden_states_of_the_model(make):
     model, batch = make(), collate(items(6))
     batch.pop("labels")
     found = probe_states(model, [batch], pool="tokens")
@@ -51,7 +51,7 @@ def test_the_states_are_those_of_the_models_own_hidden_states(make):
 
 @pytest.mark.parametrize("left", [False, True])
 @pytest.mark.parametrize("pool", ["cls", "mean", "last", "tokens"])
-def test_padding_never_counts(pool, left):
+def test_padding_is_ignored(pool, left):
     model, found = llama(), items(8)
     tight = [collate([item]) for item in found]
     padded = [collate(found, extra=4, left=left)]
@@ -62,7 +62,7 @@ def test_padding_never_counts(pool, left):
         np.testing.assert_allclose(together[layer], alone[layer], atol=1e-5)
 
 
-def test_what_is_in_the_padding_does_not_matter_even_if_it_is_nan():
+def test_padding_values_do_not_matter_even_nan():
     from isoscope.training.capture import pool_states
 
     states = torch.randn(3, 5, 4)
@@ -77,7 +77,7 @@ def test_what_is_in_the_padding_does_not_matter_even_if_it_is_nan():
     torch.testing.assert_close(pool_states(states, mask, lambda s, m: s[:, 2], "here").states, states[:, 2])
 
 
-def test_a_probe_leaves_modes_random_numbers_and_hooks_as_they_were():
+def test_probe_restores_mode_rng_and_hooks():
     model = bert().train()
     model.bert.encoder.layer[1].eval()
     modes, state = [m.training for m in model.modules()], torch.get_rng_state()
@@ -90,7 +90,7 @@ def test_a_probe_leaves_modes_random_numbers_and_hooks_as_they_were():
         np.testing.assert_array_equal(first[layer], second[layer])
 
 
-def test_torchs_own_encoder_and_its_padding_are_understood():
+def test_torch_encoder_and_its_padding_are_supported():
     layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
     model = torch.nn.TransformerEncoder(layer, 3, enable_nested_tensor=False).eval()
     x, padding = torch.randn(4, 6, 16), torch.zeros(4, 6, dtype=torch.bool)
@@ -109,7 +109,7 @@ def test_modules_are_found_by_name_and_rows_stay_rows():
     np.testing.assert_array_equal(found[3], model(x).detach().numpy())
 
 
-def test_the_longest_outermost_list_of_layers_is_the_stack():
+def test_longest_outermost_layer_list_is_the_stack():
     stack = find_stack(mixtral())
     assert stack.names == ["layers.0", "layers.1", "layers.2"]
     assert find_stack(albert()).depth == 3
@@ -131,12 +131,12 @@ def test_the_longest_outermost_list_of_layers_is_the_stack():
         ([], "layer is empty"),
     ],
 )
-def test_layers_that_do_not_exist_are_named_with_the_nearest_that_do(layer, message):
+def test_unknown_layers_raise_with_nearest_names(layer, message):
     with pytest.raises(InputError, match=message):
         probe_states(bert(), [collate(items(2))], layer=layer)
 
 
-def test_a_model_without_hidden_states_says_so():
+def test_model_without_hidden_states_raises():
     class Scale(torch.nn.Module):
         def forward(self, x):
             return 2 * x
@@ -161,7 +161,7 @@ def test_a_model_without_hidden_states_says_so():
 
 @pytest.mark.parametrize("kind", ["T5", "Bart"])
 @pytest.mark.parametrize("given", ["labels", "mask", "ids"])
-def test_a_decoder_has_a_mask_of_its_own(kind, given):
+def test_decoder_uses_its_own_mask(kind, given):
     torch.manual_seed(0)
     sizes = {
         "T5": {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4},
@@ -184,7 +184,7 @@ def test_a_decoder_has_a_mask_of_its_own(kind, given):
     assert [len(rows) for rows in found.values()] == expected
 
 
-def test_a_mask_that_does_not_show_padding_warns():
+def test_mask_without_padding_warns():
     batch = collate(items(4))
     wide = batch | {"attention_mask": (batch["attention_mask"][:, None, None, :] - 1.0) * 1e9}
     with pytest.warns(isoscope.DataWarning, match=r"mask has shape \(4, 1, 1, \d+\), which does not show"):

@@ -26,13 +26,13 @@ def shrunk(states: np.ndarray, share: float) -> np.ndarray:
 # the small-n correction
 
 
-def test_noise_with_fewer_rows_than_dimensions_is_no_collapse(rng):
+def test_noise_with_fewer_rows_than_dimensions_is_not_collapse(rng):
     first = row(noise(rng))
     for _ in range(50):
         assert collapse_reason(first, row(noise(rng))) is None
 
 
-def test_a_cloud_that_collapses_is_one_at_the_same_size(rng):
+def test_collapsing_data_is_detected_at_the_same_size(rng):
     states = noise(rng)
     first = row(states)
     reasons = [collapse_reason(first, row(shrunk(states, share))) for share in (1, 0.3, 0.01, 0.001)]
@@ -41,7 +41,7 @@ def test_a_cloud_that_collapses_is_one_at_the_same_size(rng):
     assert reasons[3].endswith("to 1 of 768")
 
 
-def test_the_plug_in_takes_noise_for_a_collapse_and_the_unbiased_score_does_not(rng):
+def test_plug_in_score_misreads_noise_as_collapse_but_unbiased_does_not(rng):
     """A judge that asks for a tenth of the dimensions, as one may of noise, is wrong by the plug-in every time."""
     for _ in range(20):
         found = row(noise(rng))
@@ -50,7 +50,7 @@ def test_the_plug_in_takes_noise_for_a_collapse_and_the_unbiased_score_does_not(
 
 
 @pytest.mark.parametrize("dimensions", [5, 20, 60])
-def test_few_dimensions_that_stay_are_no_collapse(rng, dimensions):
+def test_constant_low_dimension_is_not_collapse(rng, dimensions):
     def draw() -> dict:
         return row(np.pad(noise(rng, MIN_ROWS, dimensions), ((0, 0), (0, 300))))
 
@@ -61,7 +61,7 @@ def test_few_dimensions_that_stay_are_no_collapse(rng, dimensions):
 # what counts
 
 
-def test_a_layer_is_held_against_its_own_start(rng):
+def test_layer_is_compared_with_its_own_start(rng):
     cone = noise(rng, d=64) * 0.01 + 1
     narrow = row(cone)
     assert narrow["mean_cosine"] > 0.999
@@ -69,7 +69,7 @@ def test_a_layer_is_held_against_its_own_start(rng):
     assert "mean cosine rose" in collapse_reason(row(noise(rng, d=64)), narrow)
 
 
-def test_states_that_become_equal_have_collapsed_and_those_that_were_have_not(rng):
+def test_states_that_become_equal_collapse_but_initially_equal_do_not(rng):
     first, equal = row(noise(rng)), row(np.ones((N, D)))
     assert collapse_reason(first, equal) == "its 32 states are all equal"
     assert collapse_reason(first, row(np.zeros((N, D)))) == "its 32 states are all equal"
@@ -77,7 +77,7 @@ def test_states_that_become_equal_have_collapsed_and_those_that_were_have_not(rn
     assert collapse_reason(equal, first) is None
 
 
-def test_a_layer_that_tells_classes_apart_has_not_collapsed(rng):
+def test_layer_that_separates_classes_has_not_collapsed(rng):
     labels = np.arange(N) % 2
     states = noise(rng)
     line = shrunk(states, 0.001)
@@ -88,7 +88,7 @@ def test_a_layer_that_tells_classes_apart_has_not_collapsed(rng):
     assert collapse_reason(first, row(line, labels))
 
 
-def test_a_line_has_no_directions_to_lose(rng):
+def test_one_dimensional_data_cannot_collapse_further(rng):
     line = np.outer(rng.standard_normal(N), np.eye(48)[0]) + 1e-4 * noise(rng, d=48)
     assert row(line)["isoscore_unbiased"] < 1e-4
     assert not any(collapse_reason(row(line), row(line * scale)) for scale in (1, 2))
@@ -103,7 +103,7 @@ def test_too_few_rows_are_not_judged(rng):
 # along a history
 
 
-def test_each_layer_is_named_once_with_its_first_step(rng):
+def test_each_layer_is_reported_once_with_its_first_step(rng):
     history, states = History(), noise(rng, d=48)
     for step, share in ((0, 1), (10, 0.5), (20, 0.001), (30, 0.0001), (40, 1)):
         history.append([row(states, step=step, layer="layer_0"), row(shrunk(states, share), step=step)])

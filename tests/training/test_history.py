@@ -28,12 +28,12 @@ def told(history: History) -> list[str]:
     return [repr(row) for row in history]  # NaN is equal to itself so
 
 
-def test_what_is_saved_is_read(tmp_path):
+def test_saved_history_can_be_read(tmp_path):
     history = filled(tmp_path / "history.parquet")
     assert told(History.read(tmp_path / "history.parquet")) == told(history)
 
 
-def test_a_resumed_history_is_that_of_a_run_without_interruption(tmp_path):
+def test_resumed_history_equals_uninterrupted_history(tmp_path):
     filled(tmp_path / "whole.parquet", range(0, 60, 10))
     filled(tmp_path / "parts.parquet", range(0, 40, 10))  # cut off at 35, the last checkpoint is that of step 20
     resumed = History.read(tmp_path / "parts.parquet")
@@ -58,20 +58,20 @@ def test_series_of_a_layer():
     assert np.diff(values).tolist() == pytest.approx([10, 10])
 
 
-def test_layers_are_in_the_order_of_the_model():
+def test_layers_are_in_model_order():
     history = History()
     history.append(reversed(rows(0, layers=12)))
     assert history.layers == [f"layer_{i}" for i in range(12)]
     assert history.steps == [0]
 
 
-def test_a_folder_holds_a_history(tmp_path):
+def test_folder_can_be_read_as_history(tmp_path):
     history = filled(tmp_path / "run" / "isotropy")
     assert history.path == tmp_path / "run" / "isotropy" / "history.parquet"
     assert len(History.read(tmp_path / "run" / "isotropy")) == 6
 
 
-def test_a_new_training_leaves_the_file_of_the_old_one(tmp_path):
+def test_new_training_keeps_the_old_file(tmp_path):
     path = tmp_path / "history.parquet"
     for number in (1, 2):
         before = told(filled(path, (0, number)))
@@ -84,14 +84,14 @@ def test_a_new_training_leaves_the_file_of_the_old_one(tmp_path):
         assert len(history) == 0
 
 
-def test_measuring_the_first_step_again_sets_nothing_aside(tmp_path):
+def test_remeasuring_the_first_step_renames_no_file(tmp_path):
     history = filled(tmp_path / "history.parquet", [0])
     history.truncate(0)
     assert len(history) == 0
     assert [each.name for each in tmp_path.iterdir()] == ["history.parquet"]
 
 
-def test_an_interrupted_save_leaves_the_old_file(tmp_path, monkeypatch):
+def test_interrupted_save_keeps_the_old_file(tmp_path, monkeypatch):
     history = filled(tmp_path / "history.parquet")
     history.append(rows(30))
     monkeypatch.setattr(pq, "write_table", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
@@ -102,7 +102,7 @@ def test_an_interrupted_save_leaves_the_old_file(tmp_path, monkeypatch):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_what_is_no_history_is_refused_with_its_name(tmp_path):
+def test_invalid_history_file_raises_with_its_name(tmp_path):
     with pytest.raises(InputError, match=r"nowhere.parquet does not exist"):
         History.read(tmp_path / "nowhere.parquet")
     broken = tmp_path / "broken.parquet"
@@ -119,7 +119,7 @@ def test_what_is_no_history_is_refused_with_its_name(tmp_path):
         History.read(tmp_path / "holes.parquet")
 
 
-def test_a_name_that_is_not_there_is_answered_with_those_that_are():
+def test_unknown_name_raises_with_known_names():
     with pytest.raises(InputError, match=r"layer is 'layer_9': the layers of the history are layer_0, layer_1"):
         filled().series("layer_9", "isoscore")
     with pytest.raises(InputError, match=r"measurement is 'loss': need one of anisotropy_1, "):

@@ -19,13 +19,13 @@ def classes(rng) -> tuple[np.ndarray, np.ndarray]:
 # identities
 
 
-def test_a_rotation_and_a_scale_change_nothing(classes, rng):
+def test_rotation_and_scale_invariance(classes, rng):
     rows, labels = classes
     same = measure(3 * rows @ rotation(8, rng), labels)
     assert same == pytest.approx(measure(rows, labels), rel=1e-8)
 
 
-def test_centred_shares_do_not_know_the_mean(classes):
+def test_centered_shares_do_not_depend_on_the_mean(classes):
     rows, labels = classes
     here, there = measure(rows, labels), measure(rows + 100, labels)
     for name in ("anisotropy_1_centred", "anisotropy_3_centred", "isoscore", "isoscore_unbiased", "two_nn"):
@@ -36,7 +36,7 @@ def test_centred_shares_do_not_know_the_mean(classes):
 # each number is the public function's
 
 
-def test_every_number_is_that_of_the_public_function(classes):
+def test_metrics_equal_public_functions(classes):
     rows, labels = classes
     raw, centred = isoscope.anisotropy(rows), isoscope.anisotropy(rows, center=True)
     expected = {f"anisotropy_{k + 1}": raw[k] for k in range(3)}
@@ -53,7 +53,7 @@ def test_every_number_is_that_of_the_public_function(classes):
     assert tuple(found) == MEASUREMENTS
 
 
-def test_raw_shares_are_those_of_singular_values(classes):
+def test_raw_shares_match_singular_values(classes):
     squares = np.linalg.svd(classes[0], compute_uv=False) ** 2
     found = measure(classes[0])
     assert [found[f"anisotropy_{k}"] for k in (1, 2, 3)] == pytest.approx((squares / squares.sum())[:3])
@@ -80,7 +80,7 @@ RAW = {"anisotropy_1", "anisotropy_2", "anisotropy_3"}
     ],
     ids=["constant", "zero", "one row", "none", "one dimension"],
 )
-def test_what_the_states_do_not_allow_is_missing_alone(rows, labels, expected):
+def test_only_undefined_metrics_are_missing(rows, labels, expected):
     assert known(measure(rows, labels)) == expected
 
 
@@ -91,7 +91,7 @@ def test_three_rows_have_no_unbiased_score_and_one_class_no_silhouette(rng):
     assert few["isoscore"] > 0
 
 
-def test_pairs_of_duplicates_have_no_two_nn_and_warn_of_nothing(rng):
+def test_duplicate_pairs_have_no_two_nn_and_do_not_warn(rng):
     rows = np.repeat(rng.standard_normal((5, 4)), 2, axis=0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -100,7 +100,7 @@ def test_pairs_of_duplicates_have_no_two_nn_and_warn_of_nothing(rng):
     assert found["isoscore"] > 0
 
 
-def test_states_that_differ_by_rounding_are_equal(rng):
+def test_states_equal_up_to_rounding_count_as_equal(rng):
     row = rng.standard_normal(16).astype(np.float32)
     rows = np.stack([row, np.nextafter(row, 9, dtype=np.float32), row, np.nextafter(row, -9, dtype=np.float32), row])
     assert known(measure(rows)) == RAW | {"mean_cosine"}
@@ -108,13 +108,13 @@ def test_states_that_differ_by_rounding_are_equal(rng):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_states_that_are_no_numbers_name_layer_and_step(bad):
+def test_nonfinite_states_raise_with_layer_and_step(bad):
     rows = np.ones((5, 4))
     rows[3, 1] = bad
     with pytest.raises(InputError, match=r"layer_3 at step 70: 1 of 5 rows .* the first is row 3: .*learning rate"):
         measure(rows, layer="layer_3", step=70)
 
 
-def test_states_of_another_shape_are_refused():
+def test_states_of_another_shape_raise():
     with pytest.raises(InputError, match=r"shape \(2, 3, 4\)"):
         measure(np.ones((2, 3, 4)))

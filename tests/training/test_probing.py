@@ -35,7 +35,7 @@ def states_of(probe, *arguments):
     ],
     ids=["list", "iterator", "loader", "dataset"],
 )
-def test_the_same_examples_give_the_same_states_however_they_come(examples):
+def test_same_examples_give_same_states_in_any_input_form(examples):
     model = bert().eval()
     expected = states_of(Probe(batches(40)), model, "all", "cls")
     probe = Probe(examples)
@@ -47,7 +47,7 @@ def test_the_same_examples_give_the_same_states_however_they_come(examples):
     assert probe.labels(40).tolist() == [int(item["labels"]) for item in texts(40)]
 
 
-def test_states_are_those_that_hugging_face_gives():
+def test_states_equal_hugging_face_hidden_states():
     model = bert().eval()
     found = states_of(Probe(batches(40)), model, "all", "cls")
     with torch.no_grad():
@@ -57,7 +57,7 @@ def test_states_are_those_that_hugging_face_gives():
         np.testing.assert_allclose(found[layer], expected, atol=1e-6)
 
 
-def test_nothing_of_training_is_disturbed():
+def test_probing_does_not_change_training():
     model = bert().train()
     model.bert.encoder.layer[0].eval()
     model(**batches(8)[0]).loss.backward()
@@ -118,7 +118,7 @@ BATCH = {"input_ids": "ids", "attention_mask": "mask", "labels": "classes"}
         (TakesAll, "ids", (("ids",), {})),
     ],
 )
-def test_a_batch_is_given_as_the_model_takes_it(kind, batch, given):
+def test_batch_is_passed_in_the_format_of_the_model(kind, batch, given):
     model = kind()
     run_for_states(model, batch)
     assert model.given == given
@@ -132,19 +132,19 @@ def test_a_model_without_labels_in_its_signature_can_be_probed():
 # labels
 
 
-def test_labels_that_are_given_count_more_than_those_of_the_batches():
+def test_given_labels_take_precedence_over_batch_labels():
     assert Probe(batches(20), labels=["a", "b"] * 10).labels(20).tolist() == ["a", "b"] * 10
     assert Probe([batch["input_ids"] for batch in batches(20)], labels=torch.arange(20) % 3).labels(20)[4] == 1
 
 
-def test_labels_that_are_no_classes_are_left_alone():
+def test_labels_that_are_not_classes_are_ignored():
     numbers = [batch | {"labels": batch["labels"].float()} for batch in batches(20)]
     tokens = [batch | {"labels": batch["input_ids"]} for batch in batches(20)]
     some = [batches(20)[0], {"input_ids": batches(20)[1]["input_ids"]}]
     assert [Probe(each).labels(20) for each in (numbers, tokens, some)] == [None] * 3
 
 
-def test_labels_of_texts_are_not_those_of_tokens():
+def test_text_labels_are_not_token_labels():
     assert Probe(batches(20)).labels(133) is None
     with pytest.raises(InputError, match="labels has 19 entries but the probe has 20 rows"):
         Probe(batches(20), labels=[0] * 19).labels(20)
@@ -167,6 +167,6 @@ def test_invalid_probes_raise_errors(probe, message):
         Probe(probe)
 
 
-def test_what_is_no_model_is_refused():
+def test_non_models_raise():
     with pytest.raises(InputError, match=r"model is a str: need a torch.nn.Module"):
         states_of(Probe(batches(8)), "bert", "all", "cls")

@@ -43,7 +43,7 @@ def drawn():
 
 
 @pytest.mark.parametrize("dataset", [Counted(), Augmented()], ids=["stream", "augmented"])
-def test_all_states_are_taken_and_no_random_number_is(dataset):
+def test_all_states_are_used_and_rng_state_is_unchanged(dataset):
     loader = DataLoader(dataset, batch_size=4, collate_fn=collate)
     found = []
     for refreshed in (False, True):
@@ -56,7 +56,7 @@ def test_all_states_are_taken_and_no_random_number_is(dataset):
     assert count == 4 * sum(len(item["input_ids"]) for item in items(12))
 
 
-def test_a_loader_s_own_generator_is_not_used():
+def test_generator_of_the_loader_is_not_used():
     loader = DataLoader(
         TensorDataset(torch.arange(10.0)[:, None]), batch_size=4, shuffle=True, generator=torch.Generator()
     )
@@ -66,7 +66,7 @@ def test_a_loader_s_own_generator_is_not_used():
     assert sorted(seen[:, 0].tolist()) == list(range(10))
 
 
-def test_a_run_that_breaks_off_is_over():
+def test_failed_refresh_stops_capturing():
     with attach(bert().train(), IStar()) as attachment:
         wrong = collate(items(4)) | {"input_ids": torch.full((4, 3), 1000)}
         with pytest.raises(IndexError):
@@ -74,7 +74,7 @@ def test_a_run_that_breaks_off_is_over():
         assert not attachment._capture.on
 
 
-def test_layers_of_different_widths_have_no_covariance_in_common():
+def test_layers_of_different_widths_have_no_joint_covariance():
     model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 4))
     with attach(model, IStar()) as attachment, pytest.raises(InputError, match=r"the layers have \[3, 4\] dimensions"):
         attachment.refresh([torch.randn(5, 4)])
@@ -143,7 +143,7 @@ def fitted(module, data, *followers):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", [Net, WithoutNumber, LeavingOut, Doubling])
-def test_a_regulariser_of_weight_zero_and_a_tracker_change_no_bit(kind):
+def test_zero_weight_regularizer_and_tracker_change_no_bits(kind):
     plain, module = fitted(kind(), loader()), kind()
     attachment = attach(module, IStar(0.0), layer="net.1")
     tracker = IsotropyTracker([next(iter(loader()))], layer="net.1", every=1)
@@ -152,7 +152,7 @@ def test_a_regulariser_of_weight_zero_and_a_tracker_change_no_bit(kind):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_covariance_is_of_what_the_training_step_gets():
+def test_covariance_uses_inputs_of_the_training_step():
     found = []
     for kind in (Net, Doubling):
         module = kind()
@@ -165,7 +165,7 @@ def test_the_covariance_is_of_what_the_training_step_gets():
     torch.testing.assert_close(found[1], 4 * found[0])
 
 
-def test_batches_that_the_training_step_leaves_out_have_no_states():
+def test_batches_skipped_by_the_training_step_have_no_states():
     class Choosing(Net):
         def training_step(self, batch, batch_idx):
             return None if batch[1][0] else super().training_step(batch, batch_idx)
@@ -176,7 +176,7 @@ def test_batches_that_the_training_step_leaves_out_have_no_states():
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_several_loaders_are_put_together():
+def test_several_loaders_are_combined():
     module = OfTwo()
     attachment = attach(module, IStar(), layer="net.1")
     fitted(module, {"a": loader(1), "b": loader(2)}, attachment)

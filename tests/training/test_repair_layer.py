@@ -35,18 +35,18 @@ def rows(n=40, d=8, seed=0):
     return torch.from_numpy(np.random.default_rng(seed).standard_normal((n, d)) * np.arange(1, d + 1) + 3)
 
 
-def test_one_cluster_without_directions_takes_out_the_mean():
+def test_one_cluster_without_components_subtracts_the_mean():
     X = rows()
     torch.testing.assert_close(BatchRepair(1, 0)(X), X - X.mean(dim=0))
 
 
-def test_is_what_the_library_s_repair_gives():
+def test_equals_the_cluster_null_transform():
     X = rows()
     expected = isoscope.ClusterNull(3, 2, random_state=0).fit_transform(X.numpy())
     np.testing.assert_allclose(BatchRepair(3, 2)(X).numpy(), expected, rtol=1e-10, atol=1e-10)
 
 
-def test_the_gradient_has_no_part_along_what_was_taken_out():
+def test_gradient_is_orthogonal_to_removed_directions():
     X = rows().requires_grad_()
     (BatchRepair(1, 1)(X) * rows(seed=1)).sum().backward()
     centred = (X - X.mean(dim=0)).detach()
@@ -55,20 +55,20 @@ def test_the_gradient_has_no_part_along_what_was_taken_out():
     assert float((X.grad @ first).abs().max()) < 1e-9
 
 
-def test_few_rows_are_no_error():
+def test_few_rows_do_not_raise():
     assert torch.equal(BatchRepair()(rows(1)), rows(1))
     assert BatchRepair(5, 0)(rows(2)).abs().max() == 0  # each alone in its cluster
     assert BatchRepair()(rows(12).bfloat16()).dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize(("wrong", "words"), [((0, 1), "n_clusters is 0"), ((2, -1), "n_components is -1")])
-def test_bad_numbers_are_refused(wrong, words):
+def test_invalid_parameters_raise(wrong, words):
     with pytest.raises(isoscope.InputError, match=words):
         BatchRepair(*wrong)
 
 
 @pytest.mark.parametrize("pool", ["cls", "last"])
-def test_only_the_token_that_the_head_reads_is_changed(folder, pool):
+def test_only_the_token_read_by_the_head_is_changed(folder, pool):
     model, given = classifier(folder), batch()
     with one_thread(), torch.no_grad():
         before = model.base_model(**given).last_hidden_state
@@ -91,7 +91,7 @@ def test_the_head_reads_the_repaired_vectors(folder):
     torch.testing.assert_close(logits, logits[:1].expand_as(logits))
 
 
-def test_what_cannot_be_repaired_is_refused(folder):
+def test_unsupported_models_raise(folder):
     model = classifier(folder)
     with pytest.raises(isoscope.InputError, match="pool is 'mean'"):
         Repairing(model, BatchRepair(), "mean")
@@ -99,7 +99,7 @@ def test_what_cannot_be_repaired_is_refused(folder):
         Repairing(model, 3)
 
 
-def test_finetuning_with_a_repair_is_another_run_and_is_told_so(folder, tmp_path):
+def test_finetuning_with_another_repair_raises(folder, tmp_path):
     texts, labels = opinions(48)
     split = isoscope.finetuning.Split(texts, None, np.array(labels))
     task = isoscope.finetuning.Task("mood", split, split, ("sad", "glad"), "accuracy")

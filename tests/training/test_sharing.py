@@ -48,7 +48,7 @@ def batch(name):
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_the_term_is_the_part_of_a_step_that_the_loss_is(name):
+def test_term_is_scaled_like_the_loss_in_gradient_accumulation(name):
     model, given = made(name), batch(name)
     shifts = name.endswith("CausalLM")
     count = (given["labels"][..., 1:] if shifts else given["labels"]).numel()
@@ -63,7 +63,7 @@ def test_the_term_is_the_part_of_a_step_that_the_loss_is(name):
     assert values[1] / values[0] == pytest.approx(part / plain, rel=1e-3)
 
 
-def test_what_has_no_source_heeds_nothing():
+def test_model_without_source_does_not_use_num_items_in_batch():
     namespace = {}
     exec("def forward(self, x, **kwargs): return self.loss_function(x, **kwargs)", namespace)
     kind = type("Made", (torch.nn.Module,), {"forward": namespace["forward"]})

@@ -37,11 +37,11 @@ def told(history: History) -> list[str]:
 # measuring disturbs nothing, and gives what the layers are like
 
 
-def test_a_tracked_loop_ends_with_the_same_bits():
+def test_tracked_loop_gives_identical_weights():
     assert weights(trained(5, IsotropyTracker(batches(32)))) == weights(trained(5))
 
 
-def test_rows_are_the_measurements_of_the_states():
+def test_rows_equal_measurements_of_the_states():
     model, probe = bert(), batches(32)
     rows = IsotropyTracker(probe).measure(model, step=3, epoch=0.5)
     model.eval()
@@ -65,7 +65,7 @@ def test_layers_and_pools_can_be_chosen():
 # the history
 
 
-def test_the_file_is_whole_after_each_measurement(tmp_path):
+def test_file_is_complete_after_each_measurement(tmp_path):
     tracker = IsotropyTracker(batches(32), path=tmp_path / "run")
     for step in (0, 5):
         tracker.measure(bert(), step=step)
@@ -74,7 +74,7 @@ def test_the_file_is_whole_after_each_measurement(tmp_path):
     assert all(math.isnan(row["epoch"]) for row in tracker.history)
 
 
-def test_a_resumed_loop_has_the_history_of_one_without_interruption(tmp_path):
+def test_resumed_loop_has_same_history_as_uninterrupted_loop(tmp_path):
     class Fixed(nn.Module):
         """A model whose states are those of its step."""
 
@@ -120,7 +120,7 @@ def collapsing(model: nn.Module) -> nn.Module:
     return model
 
 
-def test_a_collapse_is_told_once_and_stops_if_asked():
+def test_collapse_is_reported_once_and_stops_on_request():
     for stop in (False, True):
         tracker = IsotropyTracker(batches(32), layer=[1, 2], stop_on_collapse=stop)
         tracker.measure(bert(), step=0)
@@ -133,14 +133,14 @@ def test_a_collapse_is_told_once_and_stops_if_asked():
         assert tracker.should_stop == stop
 
 
-def test_a_model_that_stays_does_not_collapse():
+def test_unchanged_model_does_not_collapse():
     tracker = IsotropyTracker(batches(32), stop_on_collapse=True)
     trained(5, tracker)
     assert not tracker.collapses
     assert not tracker.should_stop
 
 
-def test_states_that_are_no_numbers_name_layer_and_step(tmp_path):
+def test_nonfinite_states_raise_with_layer_and_step(tmp_path):
     model = bert()
     with torch.no_grad():
         model.bert.encoder.layer[1].output.dense.bias[0] = math.nan
@@ -154,7 +154,7 @@ def test_states_that_are_no_numbers_name_layer_and_step(tmp_path):
 # logs
 
 
-def test_a_log_holds_numbers_alone():
+def test_log_contains_only_numbers():
     probe = batches(32)
     for batch in probe:
         batch["input_ids"][:, 0] = 1  # as [CLS] is in every text
@@ -173,18 +173,18 @@ def test_every_is_a_number_of_steps(every):
         IsotropyTracker(batches(8), every=every)
 
 
-def test_an_unknown_layer_is_answered_with_names():
+def test_unknown_layer_raises_with_known_names():
     with pytest.raises(InputError, match=r"bert.pooler"):
         IsotropyTracker(batches(8), layer="bert.poole").measure(bert(), step=0)
 
 
 @pytest.mark.parametrize("trainer", [None, "Trainer", nn.Linear(2, 2)])
-def test_what_is_no_trainer_is_answered_with_those_that_are(trainer):
+def test_unsupported_trainer_raises_with_supported_ones(trainer):
     with pytest.raises(InputError, match=r"Hugging Face, Sentence Transformers or Lightning .* tracker.measure\("):
         IsotropyTracker(batches(8)).follow(trainer)
 
 
-def test_without_torch_the_error_names_the_extra_and_histories_work():
+def test_missing_torch_error_names_the_extra_and_histories_work():
     code = """
 import sys
 sys.modules["torch"] = None
@@ -241,7 +241,7 @@ def test_the_first_of_two_processes_measures_and_both_stop(tmp_path, stop):
 # what is seen in it
 
 
-def test_the_page_and_the_figure_are_written(tmp_path):
+def test_page_and_figure_are_written(tmp_path):
     tracker = IsotropyTracker(batches(32))
     trained(4, tracker)
     tracker.save_page(tmp_path / "page.html", {"model": "tiny"})
@@ -250,7 +250,7 @@ def test_the_page_and_the_figure_are_written(tmp_path):
     assert "<svg" in (tmp_path / "profile.svg").read_text(encoding="utf-8")
 
 
-def test_nothing_is_drawn_of_an_empty_history(tmp_path):
+def test_empty_history_is_not_drawn(tmp_path):
     with pytest.raises(InputError, match="a history is empty: measure at least once"):
         IsotropyTracker(batches(32)).save_page(tmp_path / "page.html")
     assert not list(tmp_path.iterdir())

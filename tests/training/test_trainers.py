@@ -98,7 +98,7 @@ KINDS = {
 
 @pytest.mark.parametrize("accumulated", [1, 2])
 @pytest.mark.parametrize(("make", "pool", "pick", "gather"), KINDS.values(), ids=KINDS.keys())
-def test_hugging_faces_trainer_learns_what_a_loop_by_hand_learns(make, pool, pick, gather, accumulated, tmp_path):
+def test_hugging_face_trainer_matches_manual_loop(make, pool, pick, gather, accumulated, tmp_path):
     found, loss = [{**item, "input_ids": item["input_ids"][:3]} for item in items(32)], CosReg(0.3)
     settings = {"gradient_accumulation_steps": accumulated}
 
@@ -125,7 +125,7 @@ def test_hugging_faces_trainer_learns_what_a_loop_by_hand_learns(make, pool, pic
     assert distance(steered, plain(divisor)) > 1e-4
 
 
-def test_the_covariance_is_taken_at_each_epoch_and_the_term_logged(tmp_path):
+def test_covariance_is_refreshed_each_epoch_and_term_is_logged(tmp_path):
     model, loss, found = bert(), Remembering(), items(40)
     seen = []
 
@@ -148,7 +148,7 @@ def test_the_covariance_is_taken_at_each_epoch_and_the_term_logged(tmp_path):
 
 
 @pytest.mark.parametrize("settings", [{"bf16": True}, {"gradient_checkpointing": True}], ids=["bf16", "checkpoints"])
-def test_it_trains_in_half_precision_and_with_checkpoints(settings, tmp_path):
+def test_trains_in_half_precision_and_with_checkpointing(settings, tmp_path):
     model = bert()
     with attach(model, IStar()) as attachment:
         attachment.follow(run := trainer(model, tmp_path, items(32), **settings))
@@ -158,7 +158,7 @@ def test_it_trains_in_half_precision_and_with_checkpoints(settings, tmp_path):
     assert all(p.isfinite().all() for p in model.parameters())
 
 
-def test_evaluation_is_not_regularised(tmp_path):
+def test_evaluation_is_not_regularized(tmp_path):
     model, found = bert(**STILL), items(16)
     run = trainer(model, tmp_path, found)
     plain = run.evaluate(found)["eval_loss"]
@@ -191,7 +191,7 @@ def sentence_transformer(tmp_path):
     [(CosReg(), {"layer": "model"}), (CosReg(), {"pool": "mean"}), (Remembering(), {})],
     ids=["sentence embedding", "mean of the last layer", "every layer's tokens"],
 )
-def test_sentence_transformers_trainer_takes_it_on_the_loss(loss, settings, tmp_path):
+def test_sentence_transformers_trainer_regularizes_through_the_loss(loss, settings, tmp_path):
     datasets = pytest.importorskip("datasets", reason="datasets is not installed")
     st, model = sentence_transformer(tmp_path)
     texts = ["a b c", "d e", "f g h i", "j a", "b d f h", "c", "e g i", "a c e g", "h", "b j", "i f c", "d a"]
@@ -256,7 +256,7 @@ def lightning_trainer(lightning, tmp_path, **more):
 
 
 @pytest.mark.parametrize("accumulated", [1, 2])
-def test_lightning_learns_what_a_loop_by_hand_learns(accumulated, tmp_path):
+def test_lightning_matches_manual_loop(accumulated, tmp_path):
     lightning, module = lightning_module()
     found, loss = items(32), PersistentEntropy(0.3)
     run = lightning_trainer(lightning, tmp_path, accumulate_grad_batches=accumulated)
@@ -284,7 +284,7 @@ def test_lightning_refreshes_the_covariance_and_logs_the_term(tmp_path):
     assert not any(type(callback).__name__ == "RegularizerCallback" for callback in run.callbacks)
 
 
-def test_other_trainers_are_told_what_is_taken():
+def test_unsupported_trainers_raise_with_supported_ones():
     model = bert()
     with (
         attach(model, IStar()) as attachment,
@@ -293,7 +293,7 @@ def test_other_trainers_are_told_what_is_taken():
         attachment.follow({})
 
 
-def test_a_loss_outside_of_the_model_is_refused(tmp_path):
+def test_loss_outside_the_model_raises(tmp_path):
     model = bert()
     settings = transformers.TrainingArguments(
         tmp_path, label_smoothing_factor=0.1, report_to="none", use_cpu=True, save_strategy="no"

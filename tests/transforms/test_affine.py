@@ -25,7 +25,7 @@ def covariance(X: np.ndarray) -> np.ndarray:
 # what must hold
 
 
-def test_the_mean_of_what_was_centred_is_zero(cloud):
+def test_centered_data_have_mean_zero(cloud):
     Y = Center().fit_transform(cloud)
     np.testing.assert_allclose(Y.mean(axis=0), 0, atol=1e-11)
     np.testing.assert_allclose(covariance(Y), covariance(cloud), atol=1e-10)
@@ -38,7 +38,7 @@ def test_standardized_coordinates_have_mean_zero_and_deviation_one(cloud):
 
 
 @pytest.mark.parametrize("k", [0, 1, 2])
-def test_the_top_is_gone_and_stays_gone(k, cloud):
+def test_top_directions_are_removed_and_transform_is_idempotent(k, cloud):
     repair = AllButTheTop(k).fit(cloud)
     Y = repair.transform(cloud)
     V = repair.components_
@@ -52,12 +52,12 @@ def test_the_top_is_gone_and_stays_gone(k, cloud):
 
 
 @pytest.mark.parametrize(("d", "expected"), [(3, 1), (100, 1), (151, 2), (300, 3), (768, 8)])
-def test_auto_takes_one_direction_in_a_hundred(d, expected, rng):
+def test_auto_removes_one_direction_per_hundred_dimensions(d, expected, rng):
     assert AllButTheTop().fit(rng.standard_normal((12, d))).n_components_ == expected
 
 
 @pytest.mark.parametrize("method", ["zca", "pca"])
-def test_whitened_covariance_is_the_identity_where_the_corpus_varies(method, cloud):
+def test_whitened_covariance_is_identity_in_directions_with_variance(method, cloud):
     Y = Whiten(method, shrinkage=None).fit_transform(cloud)
     n, d = cloud.shape
     np.testing.assert_allclose(Y.mean(axis=0), 0, atol=1e-10)
@@ -68,7 +68,7 @@ def test_whitened_covariance_is_the_identity_where_the_corpus_varies(method, clo
         np.testing.assert_allclose(values, np.arange(d) < n - 1, atol=1e-8)
 
 
-def test_zca_is_symmetric_and_nearest_to_the_vectors(cloud):
+def test_zca_is_symmetric_and_closest_to_the_input(cloud):
     repair = Whiten(shrinkage=None).fit(cloud)
     np.testing.assert_allclose(repair.matrix_, repair.matrix_.T, atol=1e-10 * np.abs(repair.matrix_).max())
     assert np.linalg.eigvalsh(repair.matrix_).min() > -1e-10
@@ -78,14 +78,14 @@ def test_zca_is_symmetric_and_nearest_to_the_vectors(cloud):
 
 
 @pytest.mark.parametrize("shrinkage", ["auto", None, 0, 0.3, 1.0])
-def test_pca_decorrelates_whatever_the_shrinkage(shrinkage, cloud):
+def test_pca_decorrelates_with_any_shrinkage(shrinkage, cloud):
     Y = Whiten("pca", shrinkage=shrinkage).fit_transform(cloud)
     S = covariance(Y)
     np.testing.assert_allclose(S, np.diag(np.diag(S)), atol=1e-8)
 
 
 @pytest.mark.parametrize("method", ["zca", "pca"])
-def test_few_components_keep_the_first_directions(method, cloud):
+def test_few_components_keep_the_leading_directions(method, cloud):
     repair = Whiten(method, 2, shrinkage=None).fit(cloud)
     Y = repair.transform(cloud)
     d = cloud.shape[1]
@@ -96,7 +96,7 @@ def test_few_components_keep_the_first_directions(method, cloud):
     np.testing.assert_allclose(Y if method == "pca" else Y @ repair.components_.T, whole[:, :2], atol=1e-8)
 
 
-def test_shrinkage_goes_from_a_ball_to_the_mere_scale(rng):
+def test_shrinkage_interpolates_between_whitening_and_scaling(rng):
     X = rng.standard_normal((200, 6)) * np.arange(1, 7)
     scores = [isoscope.isoscore(Whiten(shrinkage=share).fit_transform(X)) for share in (None, 0.2, 0.6, 1.0)]
     assert scores == sorted(scores, reverse=True)
@@ -106,7 +106,7 @@ def test_shrinkage_goes_from_a_ball_to_the_mere_scale(rng):
 
 
 @affine
-def test_one_matrix_and_one_vector_say_it_all(repair, cloud):
+def test_affine_form_reproduces_transform(repair, cloud):
     repair = clone(repair).fit(cloud)
     A, b = repair.as_affine()
     assert A.dtype == b.dtype == np.float64
@@ -116,7 +116,7 @@ def test_one_matrix_and_one_vector_say_it_all(repair, cloud):
 
 
 @affine
-def test_batches_sketches_and_files_give_the_same_fit(repair, cloud, tmp_path):
+def test_batches_sketches_and_files_give_same_fit(repair, cloud, tmp_path):
     whole = clone(repair).fit(cloud).transform(cloud)
     pieces = clone(repair)
     cuts = [0, len(cloud) // 3, len(cloud) // 3 + 1, len(cloud)]  # the second piece is one row
@@ -131,14 +131,14 @@ def test_batches_sketches_and_files_give_the_same_fit(repair, cloud, tmp_path):
         np.testing.assert_allclose(fitted.transform(cloud), whole, atol=1e-7)
 
 
-def test_fit_forgets_and_partial_fit_remembers(rng):
+def test_fit_resets_and_partial_fit_accumulates(rng):
     X = rng.standard_normal((20, 3))
     repair = Center().partial_fit(X[:10]).partial_fit(X[10:])
     np.testing.assert_allclose(repair.mean_, X.mean(axis=0))
     np.testing.assert_allclose(repair.fit(X[:10]).mean_, X[:10].mean(axis=0))
 
 
-def test_a_piece_that_is_refused_is_not_counted(rng):
+def test_rejected_batch_is_not_counted(rng):
     X = rng.standard_normal((20, 3))
     repair = Whiten().partial_fit(X)
     with pytest.raises(InputError, match="4 dimensions but earlier vectors had 3"):
@@ -152,7 +152,7 @@ def test_a_piece_that_is_refused_is_not_counted(rng):
     assert few.partial_fit(X).sketch_.n == 20
 
 
-def test_the_same_corpus_gives_the_same_signs(rng):
+def test_refitting_gives_same_signs(rng):
     X = rng.standard_normal((200, 6)) * np.arange(1, 7)
     for repair in (AllButTheTop(3), Whiten("pca")):
         a, b = clone(repair).fit(X).components_, clone(repair).fit(X[::-1].copy()).components_
@@ -163,11 +163,11 @@ def test_the_same_corpus_gives_the_same_signs(rng):
 # what others compute
 
 
-def test_standardize_is_standard_scaler(cloud):
+def test_standardize_equals_standard_scaler(cloud):
     np.testing.assert_allclose(Standardize().fit_transform(cloud), StandardScaler().fit_transform(cloud), atol=1e-9)
 
 
-def test_components_are_those_of_pca_and_of_a_truncated_svd(rng):
+def test_components_equal_pca_and_truncated_svd(rng):
     X = rng.standard_normal((150, 16)) / np.arange(1, 17) ** 0.75 + 3
     found = AllButTheTop(3).fit(X).components_
     signs = np.sign((found * (other := PCA(3).fit(X).components_)).sum(axis=1))[:, None]
@@ -176,7 +176,7 @@ def test_components_are_those_of_pca_and_of_a_truncated_svd(rng):
     np.testing.assert_allclose(found.T @ found, svd.T @ svd, atol=1e-8)
 
 
-def test_whitening_is_that_of_pca_up_to_its_denominator_and_signs(rng):
+def test_whitening_equals_pca_up_to_denominator_and_signs(rng):
     X = rng.standard_normal((150, 16)) / np.arange(1, 17) ** 0.75 + 3
     found = Whiten("pca", 5, shrinkage=None).fit_transform(X)
     other = PCA(5, whiten=True).fit_transform(X) * np.sqrt(150 / 149)
@@ -184,7 +184,7 @@ def test_whitening_is_that_of_pca_up_to_its_denominator_and_signs(rng):
     np.testing.assert_allclose(found, signs * other, atol=1e-8)
 
 
-def test_shrinkage_is_that_of_ledoit_and_wolf(cloud):
+def test_shrinkage_equals_ledoit_wolf(cloud):
     repair = Whiten().fit(cloud)
     S, share = ledoit_wolf(cloud)
     assert repair.shrinkage_ == pytest.approx(share, abs=1e-9)
@@ -198,7 +198,7 @@ def test_shrinkage_is_that_of_ledoit_and_wolf(cloud):
 # edges
 
 
-def test_a_still_coordinate_is_only_centred(rng):
+def test_constant_coordinate_is_only_centered(rng):
     X = np.c_[rng.standard_normal((500, 2)), np.full(500, 1e10 + 0.1)]
     for repair in (Standardize().fit(X), Standardize().partial_fit(X[:3]).partial_fit(X[3:])):
         assert repair.scale_[2] == 1
@@ -206,7 +206,7 @@ def test_a_still_coordinate_is_only_centred(rng):
         assert repair.transform(X[:1] + np.asarray([0, 0, 7]))[0, 2] == pytest.approx(7, abs=1e-5)
 
 
-def test_the_last_digit_of_a_huge_mean_is_no_direction(rng):
+def test_rounding_error_of_a_huge_mean_is_not_a_direction(rng):
     still = np.where(rng.random(500) < 0.5, 1e10, np.nextafter(1e10, np.inf))
     X = np.c_[rng.standard_normal((500, 2)), still]
     assert X[:, 2].std() > 0
@@ -217,7 +217,7 @@ def test_the_last_digit_of_a_huge_mean_is_no_direction(rng):
     assert AllButTheTop(3).fit(X).n_components_ == 2
 
 
-def test_a_small_coordinate_beside_a_huge_still_one_is_whitened(rng):
+def test_small_coordinate_next_to_huge_constant_one_is_whitened(rng):
     X = np.c_[1e-6 * rng.standard_normal((500, 2)), np.full(500, 1e10 + 0.1)]
     Y = Whiten(shrinkage=None).fit_transform(X)
     np.testing.assert_allclose(Y.std(axis=0), [1, 1, 0], atol=1e-8)
@@ -232,7 +232,7 @@ def test_shrinkage_gives_unseen_directions_their_share_of_the_variance(n, rng):
     np.testing.assert_allclose(Whiten().fit(X).as_affine()[0], expected, atol=1e-10)
 
 
-def test_directions_the_corpus_does_not_have_go_to_zero(rng):
+def test_directions_without_variance_map_to_zero(rng):
     basis = rng.standard_normal((2, 5))
     X = rng.standard_normal((50, 2)) @ basis
     repair = Whiten(shrinkage=None).fit(X)
@@ -260,20 +260,20 @@ def test_directions_the_corpus_does_not_have_go_to_zero(rng):
         (Whiten(shrinkage=True), "shrinkage is True"),
     ],
 )
-def test_invalid_parameters_are_refused(repair, message, rng):
+def test_invalid_parameters_raise(repair, message, rng):
     with pytest.raises(InputError) as raised:
         repair.fit(rng.standard_normal((30, 4)))
     assert message in str(raised.value)
 
 
-def test_numpy_numbers_are_numbers(rng):
+def test_numpy_scalars_are_accepted(rng):
     X = rng.standard_normal((30, 4))
     AllButTheTop(np.int64(2)).fit(X)
     Whiten(n_components=np.int32(2), shrinkage=np.float32(0.5)).fit(X)
 
 
 @pytest.mark.parametrize("repair", [AllButTheTop(), Whiten()], ids=repr)
-def test_one_row_has_no_directions(repair, rng):
+def test_single_row_raises(repair, rng):
     for one in (rng.standard_normal((1, 4)), Sketch.of(rng.standard_normal((1, 4)))):
         with pytest.raises(InputError, match="needs at least 2 vectors, but got n_samples = 1"):
             clone(repair).fit(one)
@@ -281,7 +281,7 @@ def test_one_row_has_no_directions(repair, rng):
         Center().fit(Sketch())
 
 
-def test_fourth_powers_out_of_range_are_refused_only_where_they_count(rng):
+def test_overflowing_fourth_powers_raise_only_where_needed(rng):
     X = 1e100 * rng.standard_normal((30, 4))
     with pytest.raises(InputError, match="fourth powers exceed the range of float64"):
         Whiten().fit(X)

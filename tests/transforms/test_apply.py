@@ -51,7 +51,7 @@ def names(folder):
 
 @pytest.mark.parametrize("repair", EVERY, ids=str)
 @pytest.mark.usefixtures("_many_batches")
-def test_a_repaired_store_is_the_repair_of_its_rows(repair, corpus, source, tmp_path):
+def test_repaired_store_equals_repair_of_its_rows(repair, corpus, source, tmp_path):
     repair = clone(repair).fit(corpus)
     for dtype in ("f2", "f4", "f8"):
         np.save(source, corpus.astype(dtype))
@@ -64,7 +64,7 @@ def test_a_repaired_store_is_the_repair_of_its_rows(repair, corpus, source, tmp_
 
 
 @each_ending
-def test_any_source_goes_to_any_format(ending, corpus, tmp_path):
+def test_any_source_can_be_written_to_any_format(ending, corpus, tmp_path):
     table = pa.table({"id": np.arange(N), "v": list(corpus), "note": [f"n{i}" for i in range(N)]})
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=70)
     repair = isoscope.Whiten("pca", 3).fit(corpus)
@@ -106,7 +106,7 @@ def stopping(after, error=Stop):
 @pytest.mark.parametrize("after", [1, 100, N])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, Stop])
 @pytest.mark.usefixtures("_many_batches")
-def test_an_interrupted_run_leaves_the_old_file_and_nothing_else(ending, after, error, corpus, source, tmp_path):
+def test_interrupted_run_leaves_only_the_old_file(ending, after, error, corpus, source, tmp_path):
     repair = isoscope.Whiten().fit(corpus)
     path = tmp_path / f"out{ending}"
     path.write_bytes(b"old")
@@ -116,7 +116,7 @@ def test_an_interrupted_run_leaves_the_old_file_and_nothing_else(ending, after, 
     assert names(tmp_path) == sorted(["corpus.npy", path.name])
 
 
-def test_large_sources_get_a_hint_to_write_to_a_folder(corpus, source, tmp_path, monkeypatch):
+def test_large_source_warning_suggests_a_folder(corpus, source, tmp_path, monkeypatch):
     repair, said = isoscope.Center().fit(corpus), []
     repair_store(source, repair, tmp_path / "out.npy", say=said.append)
     assert said == []
@@ -146,13 +146,13 @@ def test_rows_with_nan_or_overflow_are_named_and_leave_no_file(ending, corpus, s
     assert names(tmp_path) == ["corpus.npy"]
 
 
-def test_large_finite_numbers_are_no_error(corpus, tmp_path):
+def test_large_finite_values_do_not_raise(corpus, tmp_path):
     large = corpus * np.float32(1e30)  # their squares are beyond float32
     repair_store(large, isoscope.Center().fit(corpus), tmp_path / "a.npy")
     assert np.isfinite(np.load(tmp_path / "a.npy")).all()
 
 
-def test_bad_arguments_are_refused_before_anything_is_written(corpus, source, tmp_path):
+def test_invalid_arguments_raise_before_writing(corpus, source, tmp_path):
     repair = isoscope.Center().fit(corpus)
     (tmp_path / "folder.npy").mkdir()
     before = names(tmp_path)
@@ -171,7 +171,7 @@ def test_bad_arguments_are_refused_before_anything_is_written(corpus, source, tm
     assert names(tmp_path) == before
 
 
-def test_a_link_stays_one_and_permissions_stay(corpus, source, tmp_path):
+def test_symlink_and_permissions_are_preserved(corpus, source, tmp_path):
     (tmp_path / "far").mkdir()
     real, link = tmp_path / "far" / "real.npy", tmp_path / "link.npy"
     real.write_bytes(b"old")
@@ -194,7 +194,7 @@ isoscope.repair_store(sys.argv[2], isoscope.load_transform(sys.argv[1]), sys.arg
 
 @pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="the limit on file sizes is POSIX's")
 @each_ending
-def test_a_failed_write_leaves_nothing(ending, corpus, source, tmp_path):
+def test_failed_write_leaves_no_files(ending, corpus, source, tmp_path):
     isoscope.Center().fit(corpus).save(tmp_path / "repair")
     path = tmp_path / f"out{ending}"
     limit = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
@@ -221,7 +221,7 @@ def test_a_repair_that_cannot_be_saved_can_be_applied(corpus, source, tmp_path):
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), repair.transform(corpus), atol=1e-5)
 
 
-def test_guessed_ids_with_missing_values_are_left_out(tmp_path):
+def test_guessed_ids_with_missing_values_are_omitted(tmp_path):
     source, path = tmp_path / "a.jsonl", tmp_path / "a.parquet"
     source.write_text("".join(f'{{"v": [{i}, 1], "id": {i if i != 7 else "null"}, "text": "t"}}\n' for i in range(9)))
     repair = isoscope.Center().fit(source)

@@ -8,21 +8,21 @@ import pytest
 from isoscope import AllButTheTop, Center, Chain, ClusterNull, InputError, Standardize, Whiten, load_transform, sketch
 
 
-def test_each_step_is_fitted_to_what_the_one_before_gives(clusters):
+def test_each_step_is_fitted_to_the_previous_output(clusters):
     first = Standardize().fit(clusters)
     second = AllButTheTop(2).fit(first.transform(clusters))
     chain = Chain([Standardize(), AllButTheTop(2)]).fit(clusters)
     np.testing.assert_array_equal(chain.transform(clusters), second.transform(first.transform(clusters)))
 
 
-def test_what_was_given_is_not_fitted(clusters):
+def test_given_steps_stay_unfitted(clusters):
     steps = [Center(), Whiten()]
     chain = Chain(steps).fit(clusters)
     assert chain.steps is steps
     assert not hasattr(steps[0], "mean_")
 
 
-def test_affine_steps_fold_to_one_matrix(clusters):
+def test_affine_steps_combine_into_one_matrix(clusters):
     chain = Chain([Standardize(), AllButTheTop(1), Whiten("pca", 3)]).fit(clusters)
     A, b = chain.as_affine()
     assert A.shape == (clusters.shape[1], 3)
@@ -36,7 +36,7 @@ def test_a_chain_with_clusters_is_not_affine(clusters):
         chain.as_affine()
 
 
-def test_without_steps_vectors_stay_as_they_are(clusters, tmp_path):
+def test_empty_chain_is_the_identity(clusters, tmp_path):
     chain = Chain().fit(clusters)
     chain.save(tmp_path / "a")
     again = load_transform(tmp_path / "a")
@@ -49,11 +49,11 @@ def test_without_steps_vectors_stay_as_they_are(clusters, tmp_path):
         again.transform(clusters[:, 1:])
 
 
-def test_names_of_what_comes_out_are_the_last_steps(clusters):
+def test_output_feature_names_are_those_of_the_last_step(clusters):
     assert Chain([Center(), Whiten("pca", 2)]).fit(clusters).get_feature_names_out().tolist() == ["whiten0", "whiten1"]
 
 
-def test_a_sketch_tells_one_step_alone(clusters):
+def test_sketch_can_fit_only_a_single_step(clusters):
     total = sketch(clusters)
     np.testing.assert_allclose(
         Chain([Whiten()]).fit(total).transform(clusters), Whiten().fit(clusters).transform(clusters), atol=1e-10
@@ -72,7 +72,7 @@ def test_a_sketch_tells_one_step_alone(clusters):
         ([Center(), AllButTheTop(-1)], "n_components is -1"),
     ],
 )
-def test_invalid_steps_are_refused(steps, words, clusters):
+def test_invalid_steps_raise(steps, words, clusters):
     with pytest.raises(InputError, match=words):
         Chain(steps).fit(clusters)
 
@@ -86,7 +86,7 @@ def test_invalid_steps_are_refused(steps, words, clusters):
         (lambda config: config.pop("steps"), "complete"),
     ],
 )
-def test_a_modified_chain_is_refused(change, words, clusters, tmp_path):
+def test_modified_chain_raises(change, words, clusters, tmp_path):
     import json
 
     from safetensors.numpy import load_file

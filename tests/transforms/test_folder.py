@@ -63,14 +63,14 @@ def whole(folder):
     ],
     ids=lambda repair: type(repair).__name__,
 )
-def test_parts_hold_the_repaired_vectors(source, vectors, tmp_path, repair):
+def test_parts_contain_the_repaired_vectors(source, vectors, tmp_path, repair):
     repair.fit(vectors)
     assert isoscope.repair_store(source, repair, tmp_path / "out") == ROWS
     assert len([*(tmp_path / "out").glob("part-*.npy")]) == 6
     np.testing.assert_allclose(whole(tmp_path / "out"), repair.transform(vectors), rtol=1e-5, atol=1e-6)
 
 
-def test_a_table_is_written_with_the_columns_of_all_shards(tmp_path, vectors):
+def test_table_has_the_columns_of_all_shards(tmp_path, vectors):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -101,7 +101,7 @@ def test_a_table_in_memory_keeps_its_columns(tmp_path, vectors, kind):
     assert pa.concat_tables(written).column("price").to_pylist() == table.column("price").to_pylist()
 
 
-def test_parts_of_another_split_are_refused(source, vectors, tmp_path, monkeypatch):
+def test_parts_of_another_split_raise(source, vectors, tmp_path, monkeypatch):
     """Rows would be there twice, and others not at all."""
     repair = isoscope.Center().fit(vectors)
     with pytest.raises(KeyboardInterrupt):
@@ -113,7 +113,7 @@ def test_parts_of_another_split_are_refused(source, vectors, tmp_path, monkeypat
     np.testing.assert_allclose(whole(tmp_path / "out"), repair.transform(vectors), atol=1e-6)
 
 
-def test_a_bad_row_is_named_by_its_number_in_the_source(source, vectors, tmp_path):
+def test_invalid_row_is_reported_by_its_number_in_the_source(source, vectors, tmp_path):
     repair = isoscope.Center().fit(vectors)
     vectors[4321] = np.nan
     np.save(source, vectors)
@@ -173,7 +173,7 @@ def running(source, vectors, tmp_path):
             process.kill()
 
 
-def test_a_killed_process_is_resumed(running, source, vectors, tmp_path):
+def test_killed_run_resumes(running, source, vectors, tmp_path):
     running.kill()
     running.wait()
     (tmp_path / "out" / ".part-00004.npy.0123456789abcdef.part").write_bytes(b"half")
@@ -186,7 +186,7 @@ def test_a_killed_process_is_resumed(running, source, vectors, tmp_path):
     np.testing.assert_allclose(whole(tmp_path / "out"), repair.transform(vectors), atol=1e-6)
 
 
-def test_a_second_process_is_refused(running, source, tmp_path):
+def test_second_process_raises(running, source, tmp_path):
     for restart in (False, True):
         with pytest.raises(isoscope.InputError, match="being written by another process"):
             isoscope.repair_store(
@@ -196,7 +196,7 @@ def test_a_second_process_is_refused(running, source, tmp_path):
     assert running.wait(timeout=20) == 0
 
 
-def test_the_error_is_raised_if_the_folder_cannot_be_removed(source, vectors, tmp_path, monkeypatch):
+def test_original_error_is_raised_if_folder_cannot_be_removed(source, vectors, tmp_path, monkeypatch):
     def left_behind(repair, store, path, columns):
         (path.parent / "other.txt").write_text("of somebody else")
         raise isoscope.InputError("the error")
@@ -209,14 +209,14 @@ def test_the_error_is_raised_if_the_folder_cannot_be_removed(source, vectors, tm
 # existing folders
 
 
-def test_a_folder_with_a_temporary_file_only_is_new(source, vectors, tmp_path):
+def test_folder_with_only_a_temporary_file_counts_as_new(source, vectors, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "._repaired.json.0123456789abcdef.part").touch()
     assert isoscope.repair_store(source, isoscope.Center().fit(vectors), tmp_path / "out") == ROWS
     assert not [*(tmp_path / "out").glob(".*")]
 
 
-def test_a_link_to_a_folder_is_followed_and_one_to_the_source_is_refused(source, vectors, tmp_path):
+def test_symlink_to_folder_is_followed_and_to_source_raises(source, vectors, tmp_path):
     repair = isoscope.Center().fit(vectors)
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
@@ -228,7 +228,7 @@ def test_a_link_to_a_folder_is_followed_and_one_to_the_source_is_refused(source,
 
 
 @pytest.mark.parametrize("where", ["a file", "no/such/folder/out"])
-def test_bad_folders_are_refused_in_one_line(source, vectors, tmp_path, where):
+def test_invalid_folders_raise_one_line_error(source, vectors, tmp_path, where):
     (tmp_path / "a file").touch()
     with pytest.raises(isoscope.InputError, match=r"is a file|is not a folder") as told:
         isoscope.repair_store(source, isoscope.Center().fit(vectors), tmp_path / where)
@@ -254,7 +254,7 @@ def recorded(source, **changed):
     return {**manifest, "finished": False, **changed}
 
 
-def test_a_folder_of_an_earlier_version_is_resumed_or_refused(source, vectors, tmp_path):
+def test_folder_of_earlier_version_resumes_or_raises(source, vectors, tmp_path):
     from isoscope.transforms.apply import _digest
 
     repair, folder, said = isoscope.Center().fit(vectors), tmp_path / "out", []
@@ -273,7 +273,7 @@ def test_a_folder_of_an_earlier_version_is_resumed_or_refused(source, vectors, t
         isoscope.repair_store(source, repair, folder)
 
 
-def test_other_settings_are_named(source, vectors, tmp_path):
+def test_changed_settings_are_named(source, vectors, tmp_path):
     isoscope.repair_store(source, isoscope.Center().fit(vectors), tmp_path / "out")
     with pytest.raises(OutputError, match="the repair is a different one; choose another folder"):
         isoscope.repair_store(source, isoscope.Standardize().fit(vectors), tmp_path / "out")

@@ -16,7 +16,7 @@ from tests.transforms.conftest import AFFINE, CHAINS, CLUSTERED
 
 @pytest.mark.parametrize("repair", [*AFFINE, *CHAINS[:2], Chain([])], ids=repr)
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_bits_are_those_of_the_class(repair, dtype, clusters, tmp_path):
+def test_result_is_identical_to_the_class(repair, dtype, clusters, tmp_path):
     clone(repair).fit(clusters + 100).save(tmp_path / "a")
     X = (clusters + 100).astype(dtype)
     plain, known = load_plain(tmp_path / "a"), load_transform(tmp_path / "a")
@@ -28,12 +28,12 @@ def test_bits_are_those_of_the_class(repair, dtype, clusters, tmp_path):
 
 
 @pytest.mark.parametrize("repair", [CLUSTERED[1], CHAINS[-1]], ids=repr)
-def test_clusters_need_the_class(repair, clusters, tmp_path):
+def test_clustered_repairs_need_the_class(repair, clusters, tmp_path):
     clone(repair).fit(clusters).save(tmp_path / "a")
     assert load_plain(tmp_path / "a") is None
 
 
-def test_what_is_no_repair_is_refused(clusters, tmp_path):
+def test_non_repairs_raise(clusters, tmp_path):
     with pytest.raises(InputError, match="cannot be read as a repair"):
         load_plain(tmp_path / "nowhere")
     Center().fit(clusters).save(tmp_path / "a")

@@ -45,7 +45,7 @@ def change(folder, *, sealed=True, tensors=(), **about):
 
 
 @pytest.mark.parametrize("repair", EVERY, ids=repr)
-def test_what_was_saved_transforms_bit_for_bit(repair, clusters, tmp_path):
+def test_saved_repair_transforms_identically(repair, clusters, tmp_path):
     repair = clone(repair).fit(clusters)
     repair.save(tmp_path / "a")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]
@@ -64,7 +64,7 @@ def test_what_was_saved_transforms_bit_for_bit(repair, clusters, tmp_path):
         np.testing.assert_array_equal(again.fit(clusters).transform(clusters), repair.transform(clusters))
 
 
-def test_numbers_of_numpy_and_the_names_of_columns_are_kept(clusters, tmp_path):
+def test_numpy_numbers_and_column_names_are_saved(clusters, tmp_path):
     pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame(clusters, columns=list("abcdefgh"))
     ClusterNull(np.int64(2), np.int32(1), random_state=np.int64(7)).fit(table).save(tmp_path / "a")
@@ -76,7 +76,7 @@ def test_numbers_of_numpy_and_the_names_of_columns_are_kept(clusters, tmp_path):
     assert load_transform(tmp_path / "b").random_state is None
 
 
-def test_the_folder_says_what_it_is(folder):
+def test_folder_describes_its_contents(folder):
     config = json.loads((folder / "config.json").read_text())
     assert config["format"] == "isoscope.transform"
     assert config["version"] == 1
@@ -86,7 +86,7 @@ def test_the_folder_says_what_it_is(folder):
     assert config["dimensions"] == 8
 
 
-def test_a_loaded_repair_refuses_partial_fit(clusters, tmp_path):
+def test_loaded_repair_rejects_partial_fit(clusters, tmp_path):
     Whiten().fit(clusters).save(tmp_path / "a")
     again = Whiten.load(tmp_path / "a")
     with pytest.raises(InputError, match="no sketch to extend: save the Sketch"):
@@ -97,7 +97,7 @@ def test_a_loaded_repair_refuses_partial_fit(clusters, tmp_path):
 # how it is written
 
 
-def test_an_old_repair_is_replaced_and_a_missing_parent_made(folder, clusters, tmp_path):
+def test_old_repair_is_replaced_and_missing_parent_created(folder, clusters, tmp_path):
     Center().fit(clusters).save(folder)
     assert isinstance(load_transform(folder), Center)
     (tmp_path / "empty").mkdir()
@@ -112,7 +112,7 @@ def test_an_old_repair_is_replaced_and_a_missing_parent_made(folder, clusters, t
 
 
 @pytest.mark.parametrize("stage", ["numbers", "words", "old away", "new in place"])
-def test_a_write_that_fails_leaves_the_old_repair(stage, folder, clusters, tmp_path, monkeypatch):
+def test_failed_write_keeps_the_old_repair(stage, folder, clusters, tmp_path, monkeypatch):
     before = contents(folder)
 
     def fail(*args, **kwargs):
@@ -143,7 +143,7 @@ def test_a_write_that_fails_leaves_the_old_repair(stage, folder, clusters, tmp_p
 
 
 @pytest.mark.parametrize("kind", ["other files", "another model", "no words", "broken words", "a file"])
-def test_what_is_not_ours_is_refused_and_untouched(kind, tmp_path, clusters):
+def test_foreign_folder_is_rejected_and_unchanged(kind, tmp_path, clusters):
     target = tmp_path / "theirs"
     files = {
         "other files": {"notes.txt": "mine"},
@@ -166,7 +166,7 @@ def test_what_is_not_ours_is_refused_and_untouched(kind, tmp_path, clusters):
     assert [path.name for path in tmp_path.iterdir()] == ["theirs"]
 
 
-def test_what_only_pickle_could_keep_is_refused(clusters, tmp_path):
+def test_unserializable_parameters_raise(clusters, tmp_path):
     with pytest.raises(InputError, match=r"the clusterer is a KMeans.*pickle"):
         ClusterCenter(clusterer=KMeans(2, n_init=1)).fit(clusters).save(tmp_path / "a")
 
@@ -232,7 +232,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_a_damaged_folder_is_refused_by_name(kind, folder):
+def test_damaged_folder_raises_with_its_name(kind, folder):
     damage, message = DAMAGE[kind]
     damage(folder)
     with pytest.raises(InputError) as raised:

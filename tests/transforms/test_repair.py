@@ -27,13 +27,13 @@ ONE_OF_EACH = list({type(each): each for each in reversed(EVERY)}.values())
 
 
 @parametrize_with_checks(ONE_OF_EACH)
-def test_scikit_learn_finds_nothing_wrong(estimator, check):
+def test_passes_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
 @pytest.mark.heavy
 @parametrize_with_checks([*(each for each in EVERY if each not in ONE_OF_EACH), ClusterCenter(), ClusterNull(2, 1)])
-def test_scikit_learn_finds_nothing_wrong_whatever_the_settings(estimator, check):
+def test_passes_scikit_learn_checks_with_any_settings(estimator, check):
     check(estimator)
 
 
@@ -41,7 +41,7 @@ def test_scikit_learn_finds_nothing_wrong_whatever_the_settings(estimator, check
 
 
 @every
-def test_a_query_alone_is_treated_like_its_row_in_the_corpus(repair, clusters):
+def test_single_query_is_transformed_like_its_row_in_the_corpus(repair, clusters):
     repair = clone(repair).fit(clusters)
     together = repair.transform(clusters)
     alone = np.concatenate([repair.transform(row[None, :]) for row in clusters[:20]])
@@ -49,7 +49,7 @@ def test_a_query_alone_is_treated_like_its_row_in_the_corpus(repair, clusters):
 
 
 @every
-def test_fitting_looks_at_the_corpus_and_transforming_does_not(repair, clusters, rng):
+def test_fit_uses_the_corpus_and_transform_does_not(repair, clusters, rng):
     repair = clone(repair).fit(clusters)
     before = {name: np.copy(value) for name, value in vars(repair).items() if isinstance(value, np.ndarray)}
     first = repair.transform(clusters[:5])
@@ -59,7 +59,7 @@ def test_fitting_looks_at_the_corpus_and_transforming_does_not(repair, clusters,
 
 
 @every
-def test_a_moved_corpus_gives_the_same_repaired_vectors(repair, clusters):
+def test_translated_corpus_gives_same_repaired_vectors(repair, clusters):
     moved = clusters + np.linspace(-1, 1, clusters.shape[1]) * 1e3
     expected = clone(repair).fit_transform(clusters)
     np.testing.assert_allclose(clone(repair).fit_transform(moved), expected, atol=1e-7)
@@ -67,7 +67,7 @@ def test_a_moved_corpus_gives_the_same_repaired_vectors(repair, clusters):
 
 @pytest.mark.parametrize("scale", [2.0**-60, 1e-6, 1e6, 2.0**60])
 @every
-def test_a_scaled_corpus_is_repaired_alike(repair, scale, clusters):
+def test_scaled_corpus_gives_same_repair(repair, scale, clusters):
     expected = clone(repair).fit_transform(clusters)
     found = clone(repair).fit_transform(scale * clusters)
     if not has_step(repair, Standardize | Whiten):
@@ -80,7 +80,7 @@ def test_a_scaled_corpus_is_repaired_alike(repair, scale, clusters):
     [Center(), AllButTheTop(2), Whiten(), Whiten(n_components=3), ClusterCenter(3), ClusterNull(3, 2)],
     ids=repr,
 )
-def test_a_turned_corpus_is_repaired_and_turned(repair, clusters, rng):
+def test_rotated_corpus_gives_rotated_repair(repair, clusters, rng):
     Q = rotation(8, rng)
     repair = repair.set_params(random_state=0) if "random_state" in repair.get_params() else repair
     expected = clone(repair).fit_transform(clusters) @ Q
@@ -88,7 +88,7 @@ def test_a_turned_corpus_is_repaired_and_turned(repair, clusters, rng):
 
 
 @every
-def test_input_is_left_alone_whatever_its_memory(repair, clusters):
+def test_input_is_unchanged_for_any_memory_layout(repair, clusters):
     kept = clusters.copy()
     clusters.flags.writeable = False
     expected = clone(repair).fit_transform(clusters)
@@ -100,7 +100,7 @@ def test_input_is_left_alone_whatever_its_memory(repair, clusters):
 
 
 @every
-def test_the_cache_is_cleared_by_a_new_fit_or_array(repair, clusters):
+def test_new_fit_or_array_clears_the_cache(repair, clusters):
     query, other = clusters[:5].astype(np.float32), clusters[::-1] * np.linspace(1, 2, 8) + 3
     repair = clone(repair).fit(clusters)
     repair.transform(query)
@@ -118,7 +118,7 @@ def test_the_cache_is_cleared_by_a_new_fit_or_array(repair, clusters):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 @every
-def test_tensors_are_repaired_like_arrays_in_their_own_precision(repair, dtype, clusters):
+def test_tensors_are_transformed_like_arrays_in_their_precision(repair, dtype, clusters):
     repair = clone(repair).fit(clusters)
     tensor = torch.tensor(clusters, dtype=getattr(torch, dtype))
     found = repair.transform(tensor)
@@ -131,7 +131,7 @@ def test_tensors_are_repaired_like_arrays_in_their_own_precision(repair, dtype, 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @every
-def test_arrays_keep_their_precision(repair, dtype, clusters):
+def test_arrays_keep_their_dtype(repair, dtype, clusters):
     X = clusters.astype(dtype)
     for Y in (clone(repair).fit(clusters).transform(X), clone(repair).fit(X).transform(X)):
         assert Y.dtype == X.dtype
@@ -140,7 +140,7 @@ def test_arrays_keep_their_precision(repair, dtype, clusters):
 
 
 @every
-def test_the_gradient_passes(repair, clusters):
+def test_gradient_flows_through_transform(repair, clusters):
     repair = clone(repair).fit(clusters)
     X = torch.tensor(clusters[:6], requires_grad=True)
     weights = torch.linspace(-1, 1, len(repair.get_feature_names_out()), dtype=torch.float64)
@@ -151,7 +151,7 @@ def test_the_gradient_passes(repair, clusters):
 
 
 @every
-def test_tensors_can_be_learnt_from(repair, clusters):
+def test_tensors_can_be_fitted(repair, clusters):
     tensor = torch.tensor(clusters, requires_grad=True)
     found = clone(repair).fit(tensor).transform(tensor)
     np.testing.assert_array_equal(found.detach().numpy().shape[0], 300)
@@ -160,7 +160,7 @@ def test_tensors_can_be_learnt_from(repair, clusters):
 
 
 @every
-def test_a_large_mean_does_not_eat_the_digits_of_float32(repair, clusters):
+def test_large_mean_does_not_reduce_float32_precision(repair, clusters):
     far = (clusters + 1e4).astype(np.float32)
     repair = clone(repair).fit(far)
     expected = repair.transform(far.astype(np.float64))
@@ -170,7 +170,7 @@ def test_a_large_mean_does_not_eat_the_digits_of_float32(repair, clusters):
 
 
 @every
-def test_an_empty_tensor_stays_empty_and_nan_stays_in_its_row(repair, clusters):
+def test_empty_tensor_stays_empty_and_nan_stays_in_its_row(repair, clusters):
     repair = clone(repair).fit(clusters)
     assert repair.transform(torch.zeros((0, 8))).shape[0] == 0
     X = torch.tensor(clusters[:3])
@@ -184,7 +184,7 @@ def test_an_empty_tensor_stays_empty_and_nan_stays_in_its_row(repair, clusters):
 
 
 @every
-def test_names_tables_pipelines_and_copies(repair, clusters):
+def test_feature_names_tables_pipelines_and_copies(repair, clusters):
     pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame(clusters, columns=[f"v{i}" for i in range(8)])
     repair = clone(repair).fit(table)
@@ -207,7 +207,7 @@ def test_names_tables_pipelines_and_copies(repair, clusters):
     assert not hasattr(copied, "n_features_in_")
 
 
-def test_a_repr_says_what_was_asked_for():
+def test_repr_shows_given_parameters():
     assert repr(Center()) == "Center()"
     assert repr(Whiten("pca", n_components=2)) == "Whiten(method='pca', n_components=2)"
     assert repr(ClusterNull(3, 2)) == "ClusterNull(n_clusters=3, n_components=2)"
@@ -233,7 +233,7 @@ DEGENERATE = {
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", DEGENERATE)
 @every
-def test_degenerate_clouds_give_finite_vectors_or_a_reason(repair, name, dtype, rng):
+def test_degenerate_data_give_finite_vectors_or_an_error(repair, name, dtype, rng):
     X = DEGENERATE[name](rng).astype(dtype)
     query = X[:1] + np.asarray(rng.standard_normal(X.shape[1]), dtype)
     refused = ""
@@ -257,7 +257,7 @@ def test_degenerate_clouds_give_finite_vectors_or_a_reason(repair, name, dtype, 
 
 
 @every
-def test_values_out_of_the_range_of_squares_are_refused(repair, clusters):
+def test_values_whose_squares_overflow_raise(repair, clusters):
     for factor in (1e200, 1e-200):
         X = factor * clusters
         if isinstance(repair, Center):
@@ -268,7 +268,7 @@ def test_values_out_of_the_range_of_squares_are_refused(repair, clusters):
 
 
 @every
-def test_what_cannot_be_repaired_is_refused(repair, clusters, tmp_path):
+def test_invalid_input_raises(repair, clusters, tmp_path):
     with pytest.raises(NotFittedError):
         clone(repair).transform(clusters)
     bad = clusters.copy()
@@ -291,7 +291,7 @@ def test_what_cannot_be_repaired_is_refused(repair, clusters, tmp_path):
 
 
 @every
-def test_a_fit_that_failed_leaves_nothing_fitted(repair, clusters):
+def test_failed_fit_leaves_repair_unfitted(repair, clusters):
     repair = clone(repair)
     bad = np.where(clusters > 40, np.inf, clusters)
     bad[0, 0] = np.inf
@@ -302,7 +302,7 @@ def test_a_fit_that_failed_leaves_nothing_fitted(repair, clusters):
 
 
 @pytest.mark.parametrize("repair", [AllButTheTop(9), Whiten(n_components=9), ClusterCenter(301)], ids=repr)
-def test_a_fit_refused_after_a_look_at_the_data_leaves_nothing_fitted(repair, clusters):
+def test_fit_that_fails_after_reading_data_leaves_repair_unfitted(repair, clusters):
     with pytest.raises(InputError):
         repair.fit(clusters)
     with pytest.raises(NotFittedError):
@@ -310,7 +310,7 @@ def test_a_fit_refused_after_a_look_at_the_data_leaves_nothing_fitted(repair, cl
 
 
 @every
-def test_files_and_stores_are_learnt_from_like_arrays(repair, clusters, tmp_path):
+def test_files_and_stores_are_fitted_like_arrays(repair, clusters, tmp_path):
     np.save(tmp_path / "corpus.npy", clusters)
     expected = clone(repair).fit(clusters).transform(clusters)
     for source in (tmp_path / "corpus.npy", str(tmp_path / "corpus.npy"), isoscope.open_store(clusters)):
@@ -324,7 +324,7 @@ def test_files_and_stores_are_learnt_from_like_arrays(repair, clusters, tmp_path
         clone(repair).fit(tmp_path / "bad.npy")
 
 
-def test_a_repair_learnt_from_a_table_forgets_its_columns_with_a_file(clusters, tmp_path):
+def test_refit_on_a_file_clears_feature_names(clusters, tmp_path):
     pandas = pytest.importorskip("pandas")
     np.save(tmp_path / "corpus.npy", clusters)
     for repair in (Center(), ClusterCenter(2, random_state=0)):
@@ -347,7 +347,7 @@ def test_a_repair_learnt_from_a_table_forgets_its_columns_with_a_file(clusters, 
     ],
     ids=["Mean", "Mean+PCA", "K-means+Mean", "GMM+Mean+PCA", "K-means+Mean+PCA"],
 )
-def test_the_papers_table_is_five_pipelines(pipeline, rng):
+def test_five_pipelines_reproduce_the_paper_table(pipeline, rng):
     X = clustered_cloud(rng, n=1500, d=32, k=27) / 4
     Y = pipeline.fit_transform(X)
     assert Y.shape == X.shape
@@ -360,7 +360,7 @@ def test_the_papers_table_is_five_pipelines(pipeline, rng):
 
 
 @pytest.mark.parametrize("n", [1, 3])
-def test_rounding_of_queries_stays_within_the_promise(n, clusters):
+def test_rounding_error_of_queries_stays_within_tolerance(n, clusters):
     repair = Whiten().fit(clusters)
     X = clusters[:n].astype(np.float32)
     np.testing.assert_allclose(repair.transform(X), repair.transform(X.astype(float)), atol=tolerance("float32"))

@@ -31,7 +31,7 @@ def cloud(rng):
     return X, counts
 
 
-def test_it_is_the_share_of_the_first_directions_that_frequency_makes(cloud):
+def test_finding_is_the_share_of_top_directions_explained_by_frequency(cloud):
     X, counts = cloud
     found = isoscope.audit(X, frequency=counts)["frequency"]
     assert found.value == pytest.approx(0.5, abs=0.02)
@@ -42,7 +42,7 @@ def test_it_is_the_share_of_the_first_directions_that_frequency_makes(cloud):
     assert not found.details["from_rank"]
 
 
-def test_units_rotations_and_the_order_of_rows_change_nothing(cloud, rng):
+def test_units_rotation_and_row_order_do_not_matter(cloud, rng):
     X, counts = cloud
     value = isoscope.audit(X, frequency=counts)["frequency"].value
     order = rng.permutation(1200)
@@ -58,7 +58,7 @@ def test_shuffled_frequencies_explain_nothing(cloud, rng):
     assert abs(found[0].judged.null) < 0.01
 
 
-def test_few_rows_are_not_blamed_for_chance(rng):
+def test_few_rows_are_not_flagged_by_chance(rng):
     values = [
         isoscope.audit(rng.standard_normal((20, 6)), frequency=rng.random(20) + 0.1)["frequency"].details
         for _ in range(30)
@@ -66,7 +66,7 @@ def test_few_rows_are_not_blamed_for_chance(rng):
     assert np.mean([each["shuffled"] for each in values]) == pytest.approx(0, abs=0.03)
 
 
-def test_none_counts_as_half_of_the_least():
+def test_zero_frequency_counts_as_half_of_the_minimum():
     np.testing.assert_array_equal(replace_zeros(np.asarray([0.0, 4, 2, 0])), [1, 4, 2, 1])
     np.testing.assert_array_equal(replace_zeros(np.zeros(2)), [1, 1])
 
@@ -77,7 +77,7 @@ def test_a_constant_frequency_is_reported(rng):
     assert found.skipped["frequency"] == "all rows have the frequency 7: need at least two distinct frequencies"
 
 
-def test_the_frequency_of_word_vectors_is_the_inverse_rank(tmp_path, rng):
+def test_default_frequency_of_word_vectors_is_the_inverse_rank(tmp_path, rng):
     X = rng.standard_normal((300, 6))
     X[:, 0] += 5 * np.log(np.arange(1, 301))
     path = tmp_path / "words.txt"
@@ -88,7 +88,7 @@ def test_the_frequency_of_word_vectors_is_the_inverse_rank(tmp_path, rng):
     np.testing.assert_allclose(found.pictures.frequency, 1 / (found.pictures.rows + 1))
 
 
-def test_the_first_direction_of_glove_is_frequency(tmp_path):
+def test_first_direction_of_glove_correlates_with_frequency(tmp_path):
     files = sorted(GLOVE.glob("*.txt.gz")) if GLOVE.is_dir() else []
     if not files:
         pytest.skip("the GloVe vectors are not beside the repository")
@@ -100,7 +100,7 @@ def test_the_first_direction_of_glove_is_frequency(tmp_path):
     assert found.details["directions"][0] > 0.5
 
 
-def test_frequency_suggests_no_repair_that_would_remove_the_labels():
+def test_frequency_advice_keeps_the_labels():
     rng = np.random.default_rng(0)
     rows, labels = rng.standard_normal((400, 16)), np.arange(400) % 2
     frequency = np.exp(2 * labels + 0.1 * rng.standard_normal(400))  # one label is frequent

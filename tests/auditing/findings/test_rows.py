@@ -36,7 +36,7 @@ def with_noisy_copies(n, noise, dtype="float64", seed=0):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
 @pytest.mark.parametrize("noise", [1e-4, 1e-2])
-def test_near_duplicates_are_counted_and_named(noise, metric, dtype):
+def test_near_duplicates_are_counted_and_listed(noise, metric, dtype):
     found = isoscope.audit(with_noisy_copies(400, noise, dtype), metric=metric)["near_duplicates"]
     assert (found.verdict, found.value, found.interval) == ("bad", 0.4, "")
     assert (found.details["rows"], found.details["pairs"], found.details["exact"]) == (160, 80, True)
@@ -46,7 +46,7 @@ def test_near_duplicates_are_counted_and_named(noise, metric, dtype):
     assert f"rows {first} and {second}" in found.meaning
 
 
-def test_more_rows_than_the_sample_give_an_estimate_whose_interval_holds_the_truth():
+def test_estimate_beyond_the_sample_has_interval_covering_the_truth():
     shares = []
     for seed in range(8):
         found = isoscope.audit(with_noisy_copies(2000, 1e-4, seed=seed), sample=300, seed=seed)["near_duplicates"]
@@ -62,7 +62,7 @@ def test_more_rows_than_the_sample_give_an_estimate_whose_interval_holds_the_tru
     assert value.mean() == pytest.approx(0.4, abs=0.04)
 
 
-def test_exact_copies_are_duplicates_and_not_near_duplicates():
+def test_exact_copies_are_not_near_duplicates():
     for sample in (20_000, 150):
         found = isoscope.audit(with_noisy_copies(400, 0.0).astype("float32"), sample=sample)
         assert found["duplicates"].value == 0.2
@@ -78,7 +78,7 @@ def test_a_space_without_near_duplicates_is_ok():
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
-def test_the_least_agreement_with_the_metric_of_the_audit_is_judged(metric):
+def test_lowest_agreement_with_the_audit_metric_is_judged(metric):
     found = isoscope.audit(ball(), metric=metric)["norm_spread"]
     overlaps = found.details["overlaps"]
     own = [share for names, share in overlaps.items() if metric in names]
@@ -89,7 +89,7 @@ def test_the_least_agreement_with_the_metric_of_the_audit_is_judged(metric):
     assert found.details["spread"] == pytest.approx(np.linalg.norm(X, axis=1).std() / np.linalg.norm(X, axis=1).mean())
 
 
-def test_lengths_that_differ_are_worth_a_look_and_unit_lengths_are_ok():
+def test_varying_lengths_are_look_and_unit_lengths_are_ok():
     X = ball()
     X[::2] *= 4
     found = isoscope.audit(X)["norm_spread"]

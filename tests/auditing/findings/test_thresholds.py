@@ -30,21 +30,21 @@ def ball(n=N, d=32, seed=0):
 
 
 @pytest.mark.parametrize(("copies", "verdict"), [(3, "ok"), (4, "look"), (39, "look"), (40, "bad")])
-def test_one_copy_in_a_hundred_is_worth_a_look_and_one_in_ten_is_bad(copies, verdict):
+def test_duplicates_are_look_at_1_percent_and_bad_at_10_percent(copies, verdict):
     X = ball()
     X[N - copies :] = X[:copies]
     assert isoscope.audit(X)["duplicates"].verdict == verdict
 
 
 @pytest.mark.parametrize(("zeros", "verdict"), [(0, "ok"), (1, "look"), (39, "look"), (40, "bad")])
-def test_one_zero_row_is_worth_a_look_and_one_in_ten_is_bad(zeros, verdict):
+def test_zero_rows_are_look_at_one_row_and_bad_at_10_percent(zeros, verdict):
     X = ball()
     X[:zeros] = 0
     assert isoscope.audit(X)["broken_rows"].verdict == verdict
 
 
 @pytest.mark.parametrize(("near", "verdict"), [(3, "ok"), (4, "look"), (39, "look"), (40, "bad")])
-def test_one_near_duplicate_in_a_hundred_is_worth_a_look_and_one_in_ten_is_bad(near, verdict):
+def test_near_duplicates_are_look_at_1_percent_and_bad_at_10_percent(near, verdict):
     X = ball()
     X[:near] = X[0] + 1e-4 * X[:near]
     found = isoscope.audit(X)["near_duplicates"]
@@ -76,7 +76,7 @@ def found():
     + [("norm_spread", 0.9, "ok"), ("norm_spread", 0.8999, "look"), ("norm_spread", 0.0, "look")]
     + [("label_conflict", 0.4999, "ok"), ("label_conflict", 0.5, "look"), ("label_conflict", 1.0, "look")],
 )
-def test_a_share_of_one_in_ten_is_worth_a_look_and_one_half_is_bad(found, name, value, verdict):
+def test_shares_are_look_at_10_percent_and_bad_at_50_percent(found, name, value, verdict):
     assert found[name].judged.verdict(value) == verdict
 
 
@@ -97,7 +97,7 @@ def test_labels_are_bad_up_to_four_standard_errors_above_shuffled_ones(metric):
     assert found.judged.verdict(limit * 1.001) == "ok"  # above 0 there is nothing between bad and ok
 
 
-def test_labels_below_zero_are_worth_a_look_where_shuffled_ones_are_lower():
+def test_negative_label_silhouettes_are_look_if_shuffled_are_lower():
     # many labels: shuffled ones are far below 0
     found = isoscope.audit(ball(400, 2), labels=np.arange(400) % 20)["labels"]
     assert found.judged.bearable[0] < -0.01
@@ -111,7 +111,7 @@ def test_label_conflict_starts_at_one_half_or_twice_the_share_of_shuffled_labels
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
-def test_queries_are_outside_beyond_the_tenth_neighbor_of_99_in_100_rows(metric):
+def test_queries_are_outside_beyond_tenth_neighbor_of_99_percent_of_rows(metric):
     X, queries = ball(), ball(80, seed=1)
     found = isoscope.audit(X, queries=queries, metric=metric)["queries"]
     if metric == "cosine":

@@ -69,18 +69,18 @@ def test_kinds_in_each_style(style):
     assert told == STYLES[style]
 
 
-def test_neither_order_nor_repeats_matter(rng):
+def test_order_and_repeats_do_not_matter(rng):
     tokens = np.asarray(list(STYLES["BERT"]))
     order = rng.permutation(np.repeat(np.arange(len(tokens)), 3))
     np.testing.assert_array_equal(token_kinds(tokens[order]), token_kinds(tokens)[order])
 
 
-def test_a_mark_in_the_text_is_no_style():
+def test_marker_inside_the_text_does_not_set_the_style():
     words = [f"word{i}x" for i in range(200)]
     assert [KINDS[code] for code in token_kinds([*words, "▁"])] == ["word"] * 200 + ["symbol"]
 
 
-def test_no_tokens_have_no_kinds():
+def test_empty_list_has_no_kinds():
     assert token_kinds([]).shape == (0,)
     assert not are_words([])
 

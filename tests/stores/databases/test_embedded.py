@@ -150,7 +150,7 @@ isoscope.repair_store({str(table)!r}, repair, {target!r}, progress=slowly)
     np.testing.assert_array_equal(rows_of(open_store(where))[0], repair.transform(VECTORS))
 
 
-def test_audit_equals_that_of_the_file(kind, tmp_path, table):
+def test_audit_equals_audit_of_the_file(kind, tmp_path, table):
     target, where = place(kind, tmp_path, "docs")
     write_store(open_store(table), target)
     found, need = (isoscope.audit(source, sample=100) for source in (where, str(table)))

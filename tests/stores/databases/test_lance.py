@@ -60,7 +60,7 @@ def test_table_of_many_fragments_is_read_in_order(database, door, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64])
-def test_precision_is_that_of_the_table(database, door, dtype):
+def test_precision_matches_the_table(database, door, dtype):
     database.create_table("docs", table(lists(VECTORS.astype(dtype))))
     store = opened(f"{door}#docs")
     assert store.dtype == dtype

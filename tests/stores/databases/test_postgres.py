@@ -59,7 +59,7 @@ def test_rows_are_taken_by_number(docs, cloud, rows):
     assert store.column("text", rows).tolist() == [f"word {row}" for row in rows]
 
 
-def test_audit_equals_that_of_vectors_in_memory(docs, cloud):
+def test_audit_equals_audit_of_vectors_in_memory(docs, cloud):
     found, same = isoscope.audit(docs), isoscope.audit(cloud, labels=np.arange(1000) % 5)
     assert found.to_dict()["findings"][0] == same.to_dict()["findings"][0]
     assert (found.n, found.d, found.source) == (1000, 12, docs.replace(f":{PASSWORD}", ""))
