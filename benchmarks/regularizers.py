@@ -133,10 +133,10 @@ def table(options: Any, tell: Callable[[str], None]) -> str:
             f"CoLA: {settings.epochs:g} epochs, {len(outcomes['none']['outcome'].seeds)} seeds, batch size "
             f"{settings.batch_size}, learning rate {settings.learning_rate:g} with 10% warm-up and a cosine schedule. "
             "Each value is first averaged over the last 30% of training; the table shows mean ± standard deviation "
-            "over the seeds. The measurements of shape use the [CLS] states of the last layer for 256 sentences from "
-            "the dev set. The last column uses the token states of all layers at the end of training. Versions: "
-            f"isoscope {version('isoscope')}, torch {version('torch')}, transformers {version('transformers')}, "
-            f"{platform.machine()}.",
+            "over the seeds. Anisotropy, unbiased IsoScore, mean cosine and silhouette use the [CLS] states of the "
+            "last layer for 256 sentences from the dev set. The last column uses the token states of all layers "
+            f"at the end of training. Versions: isoscope {version('isoscope')}, torch {version('torch')}, "
+            f"transformers {version('transformers')}, {platform.machine()}.",
             "",
             "| arm | Matthews | anisotropy_1 | anisotropy_1, centered | IsoScore, unbiased | mean cosine | silhouette "
             "| IsoScore, all tokens |",

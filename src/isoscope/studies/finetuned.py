@@ -34,7 +34,7 @@ def speedup_options(setting: Setting) -> dict[str, Any]:
 def speedup_notes(setting: Setting) -> list[str]:
     """Return a note for the page on each of the enabled `SPEEDUP_PARAMETERS`."""
     words = {
-        "group_lengths": "Each batch contains texts of similar length. Batches are re-formed in each epoch.",
+        "group_lengths": "Each batch contains texts of similar length. New batches are formed in each epoch.",
         "bf16": "Training and the measurements during training use bfloat16 where that is safe. Weights, "
         "regularizers and the analysis of the finished model use float32.",
     }

@@ -79,7 +79,7 @@ def make_verdicts(published: Published, results: LayerResults) -> tuple[list[Ver
             untested="no layer has clusters" if results.layers else _NO_LAYER,
         ),
         "offset": layers(
-            f"layer: the share of |S_inter| that subtracting a single mean removes must be above {MAJORITY_SHARE:.0%}",
+            f"layer: subtracting a single mean must remove more than {MAJORITY_SHARE:.0%} of |S_inter|",
             lambda each: 1 - abs(each["inter, one mean"]) / abs(each["inter, raw"]) if each["inter, raw"] else math.nan,
             most,
             published="–",
@@ -93,9 +93,9 @@ def make_verdicts(published: Published, results: LayerResults) -> tuple[list[Ver
             untested=_NO_DECODER,
         ),
         "place": layers(
-            "decoder layer: the share of the variance along three directions that a token's position in the window "
-            f"explains must be above {MIN_EXPLAINED_SHARE:.0%}. GPT and GPT2 add a learned vector for each position "
-            "to the input; models with rotary positions do not",
+            f"decoder layer: a token's position in the window must explain more than {MIN_EXPLAINED_SHARE:.0%} of the "
+            "variance along three directions. GPT and GPT2 add a learned vector for each position to the input; models "
+            "with rotary positions do not",
             "along, place",
             explained,
             published="–",
@@ -103,8 +103,8 @@ def make_verdicts(published: Published, results: LayerResults) -> tuple[list[Ver
             untested=_NO_DECODER,
         ),
         "frequency-and-kind": layers(
-            "layer: frequency and the kind of token must each explain a share of the variance along three "
-            f"directions that is above {MIN_EXPLAINED_SHARE:.0%}",
+            "layer: frequency and the kind of token must each explain more than "
+            f"{MIN_EXPLAINED_SHARE:.0%} of the variance along three directions",
             lambda each: min(each["along, frequency"], each["along, kind"]),
             explained,
             published="shown in figures for BERT, GPT and GPT2",

@@ -72,11 +72,12 @@ def _tables(published: Published, results: LayerResults) -> list[Table]:
         _layer_means_table(
             "similarities",
             "Similarity of tokens, raw and with means removed",
-            "Values are means over the layers. The paper shows them only in a figure. For inside clusters, each "
-            "cluster is measured separately and has the same weight, as in the paper. A cluster of two tokens pulls "
-            "this average below zero, because two tokens minus their mean are opposite. For clusters' means out, all "
-            "tokens are measured together. The silhouette is the highest one for 2 to 15 clusters. A layer whose "
-            "silhouette is below 0.1 counts as one cluster.",
+            "Values are means over the layers. The paper shows them only in a figure. In the columns "
+            '"inside clusters", each cluster is measured separately and has the same weight, as in the paper. A '
+            "cluster of two tokens pulls this average below zero, because subtracting their mean leaves two opposite "
+            "vectors. In the columns "
+            '"clusters\' means out", all tokens are measured together. The silhouette shown is the highest value over '
+            "2 to 15 clusters. A layer whose silhouette is below 0.1 counts as one cluster.",
             similarities,
             results,
         ),
@@ -109,7 +110,7 @@ def _lid_table(published: Published, results: LayerResults) -> Table:
         where="Table 3",
         note="Values are means over the layers. The first two LID columns are on the authors' scale, which is half "
         f"of the textbook scale. LID depends on the number of rows n{_format_row_ratio(rows)}; see the figure "
-        f"of LID against n. {next((each.note for each in published.tables['lid'].values()), '')}",
+        f"that plots LID against n. {next((each.note for each in published.tables['lid'].values()), '')}",
         digits=2,
         row_name="model",
     )
@@ -119,7 +120,7 @@ def _format_row_ratio(rows: Sequence[Row]) -> str:
     """Return, as text, the ratio of the paper's number of rows to ours."""
     column = "n, millions"
     times = [row.published[column].value / row.ours[column].mean for row in rows if column in row.published]
-    return f" (the paper uses {min(times):.1f} to {max(times):.1f} times as many)" if times else ""
+    return f" (the paper uses {min(times):.1f} to {max(times):.1f} times as many rows)" if times else ""
 
 
 def _lid_row(published: Published, name: str, rows: list[dict[str, Any]], peer: str | None) -> Row:
@@ -198,7 +199,8 @@ def _similarity_figure(results: LayerResults, corpus: str) -> Figure:
             series = [_layer_series(name, layers, _value_getter(at)) for name, at in _SIMILARITIES.items()]
             panels.append(Panel(model, series, "layer", "mean cosine", zero=True))
     caption = (
-        "Similarities are shown raw, and inside clusters with each cluster's mean removed. Layer 0 is the first block."
+        "The figure shows the raw similarities and the similarities inside clusters after subtracting each cluster's "
+        "mean. Layer 0 is the first block."
     )
     return Figure(f"similarities-{corpus}", f"S_inter and S_intra by layer, {corpus}", caption, panels)
 
@@ -321,8 +323,8 @@ def _notes(setting: Setting, results: LayerResults) -> list[str]:
         "among all rows. It depends on the number of rows, because with few rows the nearest neighbors are not "
         "local.",
         "ELMo is not run, because transformers does not include it. The paper gives no numbers for its figures, and "
-        "no thresholds for terms such as high or near zero. We chose the thresholds in the rules. We also chose the "
-        "test for the Swiss roll: whether three directions explain most of the variance.",
+        'no thresholds for terms such as "high" or "near zero". We chose the thresholds in the rules. We also chose '
+        "the test for the Swiss roll: whether three directions explain most of the variance.",
         "If a layer was measured with a single seed, its value is treated as exact.",
     ]
     for model, seeds in results.by_word_vectors().items():

@@ -166,7 +166,7 @@ def _similarity_evidence(published: Published, results: ArmResults) -> Evidence:
             least, interval = min(there, key=lambda each: each[0])
             cases.append(Case(f"{model}, {name}", least, interval, ABOVE_ZERO))
     rule = (
-        "There is one case for each model and set: the smaller increase of the two correlations, in points, must be "
+        "There is one case for each model and set: the smaller of the two increases in correlation, in points, must be "
         "above 0."
     )
     theirs = f"{format_range(gains, 1)} points higher"

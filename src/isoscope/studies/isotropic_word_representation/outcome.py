@@ -265,8 +265,8 @@ def _layers_figure(results: ArmResults) -> Figure:
         ]
         panels += [Panel(f"Tokens, {title}", lines, "layer", title, log_y=sign < 0)] if lines else []
     words = (
-        "Layer 0 is the input of the first layer. −log₁₀ isotropy is the number of powers of ten below 1. It reaches "
-        "many thousands in decoder layers that contain a few huge values."
+        "Layer 0 is the input of the first layer. −log₁₀ isotropy is the number of orders of magnitude by which "
+        "isotropy is below 1. It reaches many thousands in decoder layers that contain a few huge values."
     )
     return Figure(
         "layers", "Tokens of a pre-trained model, layer by layer", words, panels, "slide Pre-trained BERT Isotropy"
@@ -332,8 +332,8 @@ def _notes(results: ArmResults, setting: Setting) -> list[str]:
         "We compute the isotropy with both signs of each eigenvector, so that it is well defined. The authors' code "
         f"uses the sign that the solver returns (isotropy_of_one_sign in the arms){_format_one_sign_ratio(results)}.",
         "Partition isotropy depends on the scale of the states, which differs between models: larger states have a "
-        "lower isotropy, repaired or not. Compare variants only within a model; thresholds such as 0.4 are suited to "
-        "BERT's scale.",
+        "lower isotropy, whether or not they are repaired. Compare variants only within a model; thresholds such as "
+        "0.4 are suited to BERT's scale.",
         "Token states are stored in float16. A repair that is fitted on a train split uses at most 50,000 tokens to "
         "find its clusters.",
         f"Mean + PCA removes {setting['components']} directions; the slides do not say how many they remove.",
@@ -364,8 +364,8 @@ def _notes(results: ArmResults, setting: Setting) -> list[str]:
 def _tuning_notes(setting: Setting) -> list[str]:
     return [
         "The slides do not say how many clusters and directions they use for a batch. This study uses "
-        f"{setting['batch_clusters']} and {setting['batch_components']}, in batches of 32 (64 for scoring). "
-        "Gradients pass through the repair with clusters, means and directions held fixed.",
+        f"{setting['batch_clusters']} and {setting['batch_components']}, respectively, in batches of 32 (64 for "
+        "scoring). Gradients pass through the repair with clusters, means and directions held fixed.",
         f"Fine-tuning runs for {setting['epochs']:g} epochs (the slides use two for the baseline). The learning rate "
         f"is {setting['learning_rate']:g} after 10% warm-up, with cosine decay; the slides give neither the learning "
         "rate nor the batch size. For WiC, the target word is placed before the first sentence. The head classifies "

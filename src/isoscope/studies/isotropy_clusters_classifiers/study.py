@@ -161,8 +161,8 @@ def _notes(setting: Setting) -> list[str]:
         *(
             [
                 f"The word vectors are {', '.join(words)} instead of word2vec trained on Wikipedia. The study uses "
-                "the words that WordNet tags most often, with all their supersenses or parts of speech. It uses as "
-                "many words as the paper, which has its own word lists."
+                "the words that WordNet tags most often, with all their supersenses or parts of speech. It uses the "
+                "same number of words as the paper, but not the paper's word lists."
             ]
             if words
             else []

@@ -296,8 +296,9 @@ def _notes(published: Published, setting: Setting, cases: Sequence[TaskModelRuns
         "(The paper names Adam and does not give the schedule after the warm-up.)",
         "Bars are selected as in the authors' code, which stops at C < 1, as their text says, and requires Q < i. "
         "Their Algorithm 1 prints C > 1 and Q ≤ i instead. By default, their code adds a term for the lengths of the "
-        "unselected bars, which its loop maximizes. It also fails if a class has fewer than 5 rows in a batch. This "
-        "study omits that term, as the paper does, and ignores classes with fewer than 3 rows in a batch.",
+        "unselected bars, and their training loop maximizes this term. The code also fails if a class has fewer than 5 "
+        "rows in a batch. This study omits the term, as the paper does, and ignores classes with fewer than 3 rows in "
+        "a batch.",
     ]
     notes += speedup_notes(setting)
     met, small = (sum(run[name] for case in cases for run in case.all_runs) for name in ("clouds", "too_small"))

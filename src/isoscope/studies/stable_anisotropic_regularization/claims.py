@@ -333,7 +333,7 @@ def _cosine_evidence(published: str, runs: list[TrainedModel]) -> Evidence:
             f"{format_number(score, 4)} to {format_number(more, 4)}"
         )
     why = (
-        "Each task and model has one or two cases, with the largest weight of CosReg. The mean cosine of the last "
+        "Each task and model has one or two cases, at the largest CosReg weight. The mean cosine of the last "
         "layer's tokens must fall below half of its value without CosReg. If it does, their IsoScore must rise by at "
         "most a tenth."
     )
