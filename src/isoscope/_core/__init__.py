@@ -1,1 +1,1 @@
-"""Arrays, formulas, compiled kernels, threads and memory: what every measurement is made of."""
+"""Code that all measurements share: arrays, formulas, compiled kernels, threads and memory limits."""

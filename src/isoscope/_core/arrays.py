@@ -62,7 +62,7 @@ def check_points(X: Any, *, min_rows: int = 2, min_dims: int = 2, name: str = "X
 
 
 def warn_if_transposed(n: int, d: int, name: str) -> None:
-    """Warn if (n, d) looks transposed: n is a common embedding dimension, and there are far more columns."""
+    """Warn if an (n, d) array looks transposed: n is a common embedding dimension, and d is far larger than n."""
     like_dimensions = d in _USUAL_DIMENSIONS or (d % 32 == 0 and d <= 8192)
     if n in _USUAL_DIMENSIONS and d >= 2 * n and not like_dimensions:
         warn_data(
@@ -99,7 +99,10 @@ def _as_array(X: Any, name: str) -> Array:
 def _as_real(xp: Any, X: Array, name: str) -> Array:
     if is_numpy_array(X):
         if isinstance(X, np.ma.MaskedArray):
-            raise ParameterError(f"{name} is a masked array: need every value, pass {name}.filled() or drop the rows")
+            raise ParameterError(
+                f"{name} is a masked array, and masked values are not supported: pass {name}.filled(), or drop the "
+                "masked rows"
+            )
         if X.dtype == np.longdouble and X.dtype != np.float64:
             return X.astype(np.float64)
         if X.dtype.kind not in "fiub":
@@ -140,7 +143,7 @@ def _check_finite(xp: Any, X: Array, name: str) -> None:
 
 
 def _looks_nonfinite(xp: Any, X: Array) -> bool:
-    """Return whether the sum of X is not finite, a cheap first test; False under a JAX trace, which has no values."""
+    """Return whether the sum of X is not finite, as a cheap first check; return False for a JAX tracer."""
     with np.errstate(over="ignore", invalid="ignore"):
         total = xp.sum(detach(X))
     try:
@@ -172,13 +175,13 @@ def carries_gradient(X: Array) -> bool:
 
 
 def check_not_traced(X: Array) -> None:
-    """Raise an error for a tracer of `jax.jit`, where a measurement needs values."""
+    """Raise an error if X is a tracer of `jax.jit`, because the measurement needs actual values."""
     if is_traced(X):
         raise ParameterError("X is traced by jax.jit: this measurement needs to see the values; call it outside jit")
 
 
 def detach(X: Array) -> Array:
-    """Return X without its gradient, in its own library."""
+    """Return X detached from its gradient, as an array of the same library."""
     if is_torch_array(X):
         return X.detach()
     if is_jax_array(X):
@@ -189,7 +192,7 @@ def detach(X: Array) -> Array:
 
 
 def to_numpy(X: Array) -> np.ndarray:
-    """Return the values of X as a NumPy array of float32 or float64, without gradient; a view if possible."""
+    """Return the values of X as a float32 or float64 NumPy array without a gradient; avoid a copy if possible."""
     check_not_traced(X)
     X = detach(X)
     values: np.ndarray
@@ -214,12 +217,12 @@ def accumulator_dtype(xp: Any, X: Array) -> Any:
 
 
 def result_dtype(xp: Any, X: Array) -> Any:
-    """Return the dtype of results: that of X, but at least float32."""
+    """Return the dtype for results: the dtype of X, but at least float32."""
     return xp.float64 if X.dtype == xp.float64 else xp.float32
 
 
 def asarray_like(xp: Any, X: Array, value: Any, dtype: Any = None) -> Array:
-    """Return `value` as an array of X's library, device and precision."""
+    """Return `value` as an array with the library, device and precision of X."""
     if is_numpy_array(X):
         return np.asarray(value, dtype=dtype or result_dtype(xp, X))[()]
     return xp.asarray(value, dtype=dtype or result_dtype(xp, X), device=_device_of(X))
@@ -232,12 +235,12 @@ def take(xp: Any, X: Array, rows: np.ndarray) -> Array:
 
 
 def zeros(xp: Any, X: Array, shape: tuple[int, ...]) -> Array:
-    """Return zeros in the dtype for sums over X."""
+    """Return an array of zeros, in the dtype used for sums over X."""
     return xp.zeros(shape, dtype=accumulator_dtype(xp, X), device=_device_of(X))
 
 
 def _device_of(X: Array) -> Any:
-    """Return the device of X; None for a JAX tracer, which uses the default."""
+    """Return the device of X, or None for a JAX tracer, which uses the default device."""
     return None if is_jax_array(X) and carries_gradient(X) else device(X)
 
 
@@ -252,7 +255,7 @@ def cast_result(xp: Any, X: Array, value: Array) -> Array:
 
 
 def tiles(X: Array, *, nbytes: int = TILE_BYTES, itemsize: int = 8) -> Iterator[slice]:
-    """Return slices over the rows of X, each of at most `nbytes` if a value takes `itemsize` bytes."""
+    """Return slices over the rows of X; each covers at most `nbytes` bytes if a value takes `itemsize` bytes."""
     n, d = X.shape
     return blocks(n, max(1, tile_bytes(nbytes) // (itemsize * max(d, 1))))
 
@@ -263,12 +266,12 @@ def blocks(n: int, rows: int) -> Iterator[slice]:
 
 
 def to_float(value: Array) -> float:
-    """Return a scalar array as a float, without a warning about its gradient."""
+    """Return a scalar array as a float; torch does not warn about its gradient."""
     return float(detach(value))
 
 
 def safe_sqrt(xp: Any, squared: Array) -> Array:
-    """Return the square root, with derivative 0 at 0, so that equal points have a finite gradient."""
+    """Return the square root; its derivative at 0 is set to 0, so that equal points have a finite gradient."""
     positive = squared > 0
     root = xp.sqrt(xp.where(positive, squared, xp.ones_like(squared)))
     return xp.where(positive, root, xp.zeros_like(root))
@@ -309,7 +312,7 @@ def check_integer(value: Any, name: str) -> int:
 
 
 class Groups(NamedTuple):
-    """The labels of rows: `codes` into the sorted `names`, and the number of rows of each."""
+    """The labels of rows: integer `codes` that index the sorted `names`, and the number of rows for each name."""
 
     codes: np.ndarray
     names: np.ndarray
@@ -317,7 +320,7 @@ class Groups(NamedTuple):
 
 
 def encode_labels(labels: Any, n: int, *, name: str = "labels", min_groups: int = 1) -> Groups:
-    """Return one label per row as integer codes, names (int64, float64 or strings) and counts."""
+    """Encode one label per row as integer codes, names (int64, float64 or strings) and counts."""
     values = _labels_to_numpy(labels, name)
     if values.ndim != 1:
         raise ShapeError(f"{name} has shape {values.shape}: need one label for each row, shape ({n},)")

@@ -1,4 +1,4 @@
-"""The errors and warnings of isoscope, and how lists and counts are worded in messages."""
+"""The errors and warnings that isoscope raises, and helpers for the wording of messages."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ _PACKAGE = str(Path(__file__).parent.parent) + os.sep
 
 
 class InputError(ValueError):
-    """The input cannot be used: the message says what was given, what is needed and what to do.
+    """The input cannot be used; the message states what was passed, what is needed and what to do.
 
     Subclasses tell the kinds apart, so that code can react to the kind and not to the sentence.
 
@@ -25,7 +25,7 @@ class InputError(ValueError):
 
 
 class ParameterError(InputError):
-    """A parameter or option has a value that is not allowed, or contradicts another."""
+    """A parameter or option has a value that is not allowed or that contradicts another parameter."""
 
 
 class ShapeError(InputError):
@@ -53,15 +53,15 @@ class OutputError(InputError):
 
 
 class DatabaseError(InputError):
-    """A database cannot be reached, or rejects what it is asked."""
+    """A database cannot be reached, or it rejects a request."""
 
 
 class MissingExtra(InputError, ImportError):
-    """An optional package is not installed: the message holds the command that installs it."""
+    """An optional package is not installed; the message contains the command that installs it."""
 
 
 class DataWarning(UserWarning):
-    """The data was measured, and something about it needs attention."""
+    """The data was measured, but it has a problem that needs attention."""
 
 
 for _public in (InputError, MissingExtra, DataWarning):
@@ -80,7 +80,7 @@ for _public in (
 
 
 def warn_data(message: str) -> None:
-    """Warn with a `DataWarning` that points at the user's own line."""
+    """Issue a `DataWarning` that points to the line in the user's own code."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back and frame.f_code.co_filename.startswith(_PACKAGE):
         level, frame = level + 1, frame.f_back
@@ -88,7 +88,7 @@ def warn_data(message: str) -> None:
 
 
 def plural(count: int, word: str) -> str:
-    """Return a count with its noun.
+    """Return a count with its noun in the singular or plural.
 
     >>> plural(1, "row"), plural(2, "row"), plural(2, "entry")
     ('1 row', '2 rows', '2 entries')

@@ -30,17 +30,17 @@ def participation_ratio(traces: Traces) -> Array:
 
 
 def isoscore(traces: Traces, d: int) -> Array:
-    """Return the IsoScore (PR − 1)/(d − 1), which equals the five steps of Rudman et al. (2022)."""
+    """Return the IsoScore (PR − 1)/(d − 1), which equals the result of Rudman et al.'s five-step algorithm (2022)."""
     return (participation_ratio(traces) - 1) / (d - 1)
 
 
 def covariance_traces(n: int, trace: Array, trace_squared: Array) -> Traces:
-    """Return the plug-in traces of the sample covariance, from tr W and tr(W²)."""
+    """Return the traces of the sample covariance (the plug-in estimates), computed from tr W and tr(W²)."""
     return Traces(trace**2 / (n - 1) ** 2, trace_squared / (n - 1) ** 2)
 
 
 def unbiased_traces(n: int | Array, trace: Array, trace_squared: Array, quartic: Array) -> Traces:
-    """Return unbiased estimates of (tr Σ)² and tr(Σ²), from tr W, tr(W²) and Σ‖y‖⁴ (Himeno and Yamada, 2014).
+    """Estimate (tr Σ)² and tr(Σ²) without bias from tr W, tr(W²) and Σ‖y‖⁴ (Himeno and Yamada, 2014).
 
     These are the published estimators with S = W/(n−1) and Q = Σ‖y‖⁴/(n−1). They hold for independent rows of any
     distribution with four moments. Their ratio is the participation ratio that Chun et al. (ICLR 2026) call "row". Rows
@@ -55,7 +55,7 @@ def unbiased_traces(n: int | Array, trace: Array, trace_squared: Array, quartic:
 
 
 def clip_traces(xp: Any, traces: Traces, plug_in: Array, n: int, d: int) -> Traces:
-    """Limit estimated traces to the range where their ratio is meaningful.
+    """Limit estimated traces to the range in which their ratio is meaningful.
 
     The true traces obey tr(Σ²) ≥ (tr Σ)²/d, that is IsoScore ≤ 1. Estimates scatter around the truth and may exceed 1,
     since clipping them at 1 would bias their mean. But with very few rows, tr(Σ²) can be near zero or negative. It is
@@ -72,7 +72,7 @@ def clip_traces(xp: Any, traces: Traces, plug_in: Array, n: int, d: int) -> Trac
 def shrunk_traces(
     zeta: float, trace: Array, trace_squared: Array, shrinkage_trace: Array, shrinkage_squared: Array, inner: Array
 ) -> Traces:
-    """Return the traces of (1−ζ)Σ_X + ζΣ_S, from tr Σ_X, ‖Σ_X‖², tr Σ_S, ‖Σ_S‖² and ⟨Σ_X, Σ_S⟩."""
+    """Compute the traces of (1−ζ)Σ_X + ζΣ_S from tr Σ_X, ‖Σ_X‖², tr Σ_S, ‖Σ_S‖² and ⟨Σ_X, Σ_S⟩."""
     return Traces(
         squared_trace=((1 - zeta) * trace + zeta * shrinkage_trace) ** 2,
         trace_squared=(1 - zeta) ** 2 * trace_squared + 2 * zeta * (1 - zeta) * inner + zeta**2 * shrinkage_squared,
@@ -80,7 +80,7 @@ def shrunk_traces(
 
 
 class Moments(NamedTuple):
-    """Sums over y, the rows minus a fixed point."""
+    """Sums over the vectors y, which are the rows minus a fixed point."""
 
     total: Array  # Σy
     scatter: Array  # Σyyᵀ
@@ -88,7 +88,7 @@ class Moments(NamedTuple):
     quartic: Array  # Σ‖y‖⁴
 
     def shift_rows(self, xp: Any, n: int, by: Array) -> Moments:
-        """Return the same sums over y + `by`."""
+        """Return the same sums for the vectors y + `by`."""
         trace = xp.sum(xp.linalg.diagonal(self.scatter))
         square = xp.sum(by * by)
         along = xp.sum(self.total * by)
@@ -108,7 +108,7 @@ class Moments(NamedTuple):
 
 
 class LeaveOneOutSums(NamedTuple):
-    """tr W, tr(W²) and Σ‖y‖⁴ without each row in turn."""
+    """The values of tr W, tr(W²) and Σ‖y‖⁴ when each row in turn is left out."""
 
     trace: Array
     trace_squared: Array
@@ -118,7 +118,7 @@ class LeaveOneOutSums(NamedTuple):
 def leave_one_out(
     n: int, trace: Array, trace_squared: Array, quartic: Array, r: Array, q: Array, s: Array
 ) -> LeaveOneOutSums:
-    """Return the sums without row i, for each i, from r = ‖y‖², q = yᵀWy and s = y·Σ‖y‖²y of that row.
+    """Compute the sums that leave out each row in turn, from that row's r = ‖y‖², q = yᵀWy and s = y·Σ‖y‖²y.
 
     Without row i the mean moves by −yᵢ/(n−1) and the scatter loses n/(n−1)·yᵢyᵢᵀ.
     """
@@ -140,7 +140,7 @@ FAR_MEAN = 1e6
 
 
 def spectrum_about_far_mean(xp: Any, scatter: Array, n: int, mean: Array) -> Array:
-    """Return the d eigenvalues of XᵀX = W + n·x̄x̄ᵀ, largest first, if the mean dominates.
+    """Return the d eigenvalues of XᵀX = W + n·x̄x̄ᵀ, largest first, for rows whose mean dominates.
 
     An eigensolver has an error of eps·n‖x̄‖² in each of them, which can exceed all but the first. In a basis that starts
     with x̄/‖x̄‖, the matrix is [[a, bᵀ], [b, C]] with a large a. Its other eigenvalues are those of C − bbᵀ/a up to a
@@ -167,14 +167,14 @@ def anisotropy(xp: Any, spectrum: Array, k: int) -> Array:
 
 
 def effective_rank(xp: Any, spectrum: Array) -> Array:
-    """Return the effective rank: exp of the entropy of the normalized spectrum. Zeros add nothing."""
+    """Return the effective rank: exp of the entropy of the normalized spectrum; zeros have no effect."""
     p = spectrum / xp.sum(spectrum)
     positive = p > 0
     return xp.exp(-xp.sum(xp.where(positive, p * xp.log(xp.where(positive, p, xp.ones_like(p))), xp.zeros_like(p))))
 
 
 def mean_cosine(n: int, unit_sum: Array, unit_squares: Array) -> Array:
-    """Return the mean cosine of all pairs, (‖Σu‖² − Σ‖u‖²)/(n(n−1)); per dimension if the squares are per dimension."""
+    """Return the mean cosine of all pairs, (‖Σu‖² − Σ‖u‖²)/(n(n−1)), in total or for each dimension."""
     return (unit_sum**2 - unit_squares) / (n * (n - 1))
 
 
@@ -202,7 +202,7 @@ def isotropy_objective(n: int, trace: Array) -> Array:
 
 
 def silhouette_objective(xp: Any, n: int, trace: Array, counts: Array, within: Array) -> Array:
-    """Return O_S = ΣΣ ±‖x−x′‖², with minus for pairs within a label, from tr W of all rows and of each label."""
+    """Compute O_S = ΣΣ ±‖x−x′‖², negative for pairs within a label, from tr W of all rows and of each label."""
     return 2 * n * trace - 4 * xp.sum(counts * within)
 
 
@@ -220,20 +220,20 @@ def triplet_objective(xp: Any, n: int, means: Array, counts: Array, within: Arra
 
 
 def classifier_objective(xp: Any, sums: Array, class_vectors: Array) -> Array:
-    """Return O_C = −ΣΣ sign(ω, ℓ(x))⟨x, c_ω⟩, from each label's Σx."""
+    """Compute O_C = −ΣΣ sign(ω, ℓ(x))⟨x, c_ω⟩ from the sum Σx of each label."""
     own = xp.sum(sums * class_vectors)
     every = xp.sum(xp.sum(sums, axis=0) * xp.sum(class_vectors, axis=0))
     return 2 * own - every
 
 
 def jackknife_error(left: Any) -> float:
-    """Return the jackknife standard error, from the values without each group of rows in turn."""
+    """Compute the jackknife standard error from the values obtained by leaving out each group of rows in turn."""
     spread = sum((value - sum(left) / len(left)) ** 2 for value in left)
     return math.sqrt(spread * (len(left) - 1) / len(left))
 
 
 def student_interval(value: float, spread: float, confidence: float, degrees: int) -> tuple[float, float]:
-    """Return the ends of Student's interval around `value`, for the standard error `spread`."""
+    """Return the bounds of Student's confidence interval around `value`, given the standard error `spread`."""
     from scipy.special import stdtrit
 
     reach = float(stdtrit(degrees, 0.5 + confidence / 2)) * spread

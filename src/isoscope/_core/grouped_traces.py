@@ -1,4 +1,4 @@
-"""Estimate the traces of a covariance without bias if rows come in dependent groups, such as the tokens of a text.
+"""Unbiased estimates of the traces of a covariance for rows in dependent groups, such as the tokens of a text.
 
 Rows of one group may depend on each other; groups are independent. Both traces are averages of a kernel over all
 quadruples of rows x₁, x₂, x₃, x₄ from four *different* groups:
@@ -36,7 +36,7 @@ _JACKKNIFE_SETS = 64  # the number of sets to leave out in turn; with fewer grou
 
 @dataclass(frozen=True)
 class GroupSums:
-    """Sums over groups, each weighted by the powers 0, 1, … of a group's number of rows w (the first axis)."""
+    """Sums over groups; along the first axis, the weights are the powers 0, 1, … of w, a group's number of rows."""
 
     sizes: np.ndarray  # Σw, Σw², Σw³, Σw⁴
     total: Array  # s: (2, d)
@@ -75,7 +75,7 @@ class GroupSums:
             return xp.sum(a * b)
 
         def pairs(a00: Array, a01: Array, a11: Array, a02: Array, own: tuple[Array, Array, Array]) -> Array:
-            """Return the sum, over different groups a, b, c, d, of w_c·w_d times a product of values of a and b."""
+            """Sum w_c·w_d times a product of values of a and b, over all distinct groups a, b, c and d."""
             return (
                 (W**2 - W2) * (a00 - own[0])
                 - 4 * W * (a01 - own[1])
@@ -111,7 +111,7 @@ class GroupSums:
         )
 
     def plug_in(self, xp: Any) -> Array:
-        """Return (Σ‖x‖²/n)², the scale of the rounding error of (tr Σ)²."""
+        """Return (Σ‖x‖²/n)², which sets the scale of the rounding error in (tr Σ)²."""
         return (xp.sum(xp.linalg.diagonal(self.moment[0, ...])) / float(self.sizes[0])) ** 2
 
 
@@ -120,7 +120,7 @@ def _unstack(values: Array) -> list[Array]:
 
 
 def sum_groups(xp: Any, X: Array, center: Array, codes: np.ndarray, counts: np.ndarray) -> GroupSums:
-    """Return the sums of groups of rows.
+    """Return the `GroupSums` of rows in groups.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def _shapes(d: int) -> list[tuple[int, ...]]:
 
 
 def _sum_equal_sizes(xp: Any, y: Array) -> list[Array]:
-    """Return unweighted sums of (groups, width, d) rows, in the order of the fields."""
+    """Return the unweighted sums of a (groups, width, d) array of rows, in the order of the fields."""
     groups, width, d = y.shape
     flat = xp.reshape(y, (-1, d))
     s = xp.sum(y, axis=1)
@@ -185,7 +185,7 @@ def _sum_equal_sizes(xp: Any, y: Array) -> list[Array]:
 
 
 def _iter_by_size(codes: np.ndarray, counts: np.ndarray, d: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield (rows of a group, row numbers) for groups of one size at a time, with the rows of a group adjacent."""
+    """Yield the group size and the row numbers for all groups of one size at a time; rows of a group are adjacent."""
     sizes = np.where(codes >= 0, counts[codes], 0)
     order = np.lexsort((codes, sizes))
     order = order[np.searchsorted(sizes[order], 1) :]
@@ -199,7 +199,7 @@ def _iter_by_size(codes: np.ndarray, counts: np.ndarray, d: int) -> Iterator[tup
 
 
 def jackknife_blocks(groups: Groups) -> Iterator[np.ndarray]:
-    """Yield codes for `sum_groups` that keep one set of groups each: single groups, or 64 random sets of them."""
+    """Yield codes for `sum_groups`, each of which keeps only one group, or one of 64 random sets of groups."""
     count = len(groups.counts)
     sets = np.random.default_rng(0).permutation(count) % min(count, _JACKKNIFE_SETS)
     for one in range(min(count, _JACKKNIFE_SETS)):
@@ -207,7 +207,7 @@ def jackknife_blocks(groups: Groups) -> Iterator[np.ndarray]:
 
 
 def moments_to_sums(counts: np.ndarray, totals: np.ndarray, moments: np.ndarray) -> list[GroupSums]:
-    """Return the `GroupSums` of each group, from its n, Σx and Σxxᵀ."""
+    """Compute the `GroupSums` of each group from its n, Σx and Σxxᵀ."""
     sums = []
     for n, s, S in zip(counts.astype(float).tolist(), totals, moments, strict=True):
         trace, length, pulled = np.trace(S), s @ s, S @ s

@@ -1,4 +1,4 @@
-"""Compute the inner loops over rows and tiles, compiled by numba on first use and cached on disk.
+"""Inner loops over rows and tiles, which numba compiles on first use and caches on disk.
 
 The functions release the GIL and use no Python objects. `pairs` and `sketch` call them on tiles from a pool of ordinary
 threads, so numba starts no threads of its own.
@@ -14,7 +14,7 @@ _FASTMATH = {"reassoc", "contract"}  # sums may be reordered into vector lanes; 
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH, inline="never")
 def squared_distance(a: np.ndarray, b: np.ndarray) -> float:
-    """Return ‖a−b‖², computed by difference to avoid the cancellation of ‖a‖²+‖b‖²−2ab."""
+    """Return ‖a−b‖², computed from coordinate differences to avoid the cancellation in ‖a‖²+‖b‖²−2ab."""
     total = 0.0
     for p in range(a.shape[0]):
         step = np.float64(a[p]) - np.float64(b[p])
@@ -24,7 +24,7 @@ def squared_distance(a: np.ndarray, b: np.ndarray) -> float:
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)
 def pairwise_squared_distances(X, out):  # type: ignore[no-untyped-def]
-    """Compute all squared distances of a few rows by difference, without starting the threads of BLAS."""
+    """Compute all squared distances between a few rows from coordinate differences, without starting BLAS threads."""
     n, d = X.shape
     for i in range(n):
         out[i, i] = 0
@@ -38,7 +38,7 @@ def pairwise_squared_distances(X, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)
 def products_to_squared_distances(products, left, right, left_norms, right_norms, near):  # type: ignore[no-untyped-def]
-    """Turn a tile of inner products into squared distances, in place.
+    """Convert a tile of inner products into squared distances, in place.
 
     If two points are so close that the three terms cancel (below `near` of their size), use the difference of the raw
     rows `left` and `right` instead, because the products are of centered and therefore rounded rows.
@@ -60,7 +60,7 @@ def products_to_squared_distances(products, left, right, left_norms, right_norms
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)
 def _sum(row):  # type: ignore[no-untyped-def]
-    """Return the sum of a row; a separate loop, so that the compiler vectorizes it."""
+    """Return the sum of a row, in a separate loop that the compiler can vectorize."""
     total = row[0] * 0
     for j in range(row.shape[0]):
         total += row[j]
@@ -69,7 +69,7 @@ def _sum(row):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)
 def add_cluster_distances(squared, row_starts, column_starts, by_row, by_column):  # type: ignore[no-untyped-def]
-    """Add a tile's distances to each row's and each column's sum for each cluster.
+    """Add a tile's distances to the sums of each row and each column, separately for each cluster.
 
     Rows and columns are sorted by cluster; cluster c of this tile lies at starts[c]:starts[c + 1].
     """
@@ -87,7 +87,7 @@ def add_cluster_distances(squared, row_starts, column_starts, by_row, by_column)
 
 @njit(cache=True, nogil=True)
 def _sift(distances, indices, value, index):  # type: ignore[no-untyped-def]
-    """Replace the root of a heap, which is its largest (distance, index)."""
+    """Replace the root of a heap, which is its largest pair (distance, index)."""
     k = distances.shape[0]
     at = 0
     while True:
@@ -111,7 +111,7 @@ def _sift(distances, indices, value, index):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def keep_nearest(squared, own, first_column, distances, indices):  # type: ignore[no-untyped-def]
-    """Update each row's heap of its k nearest points with the columns of a tile; row i is point own[i]."""
+    """Update each row's heap of its k nearest points with the points in a tile's columns; row i is point own[i]."""
     for i in range(squared.shape[0]):
         worst, worst_index = distances[i, 0], indices[i, 0]
         for j in range(squared.shape[1]):
@@ -125,7 +125,7 @@ def keep_nearest(squared, own, first_column, distances, indices):  # type: ignor
 
 @njit(cache=True, nogil=True)
 def neighbor_distances(X, rows, distances, indices):  # type: ignore[no-untyped-def]
-    """Compute the squared distances of the given rows to their neighbors, by difference."""
+    """Compute the squared distances from the given rows to their neighbors, from coordinate differences."""
     for i in range(rows.shape[0]):
         for j in range(indices.shape[1]):
             distances[i, j] = squared_distance(X[rows[i]], X[indices[i, j]])
@@ -227,7 +227,7 @@ def _root(parent, v):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def kruskal_tree(edges, order, n, kept):  # type: ignore[no-untyped-def]
-    """Keep the edges that join two trees, in the given order of length (Kruskal); return their number."""
+    """Keep the edges that join two trees (Kruskal's algorithm), given edges in order of length; return their number."""
     parent = np.arange(n)
     count = 0
     for e in order:
@@ -243,14 +243,14 @@ def kruskal_tree(edges, order, n, kept):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def squared_edge_lengths(X, edges, out):  # type: ignore[no-untyped-def]
-    """Compute the squared length of each edge, by difference."""
+    """Compute the squared length of each edge from coordinate differences."""
     for e in range(edges.shape[0]):
         out[e] = squared_distance(X[edges[e, 0]], X[edges[e, 1]])
 
 
 @njit(cache=True, nogil=True)
 def count_features(bars, printed):  # type: ignore[no-untyped-def]
-    """Return how many of the sorted, positive bars are features (Atienza et al.; see `select_bars`).
+    """Return how many of the sorted, positive bars are features by the method of Atienza et al.; see `select_bars`.
 
     T is the longest bar and r the shortest. In each round, the algorithm's list x holds the sorted bars 1…m−2, then r,
     then T. Suffix sums of x and x·log x give the entropy of every suffix.
@@ -293,7 +293,7 @@ def count_features(bars, printed):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)
 def center_and_hash_rows(X, pivot, keys, centered, norms, squares, hashes, unit_sum, unit_squares):  # type: ignore[no-untyped-def]
-    """Compute y = x − pivot, ‖x‖, ‖y‖² and a hash of the float64 values for each row of a tile.
+    """For each row of a tile, compute y = x − pivot, ‖x‖, ‖y‖² and a hash of the float64 values.
 
     A row that is not finite gets the norm NaN and y = 0. If a row's squares are near the limits of float64, its unit
     vector is added to Σu and Σu² here; `add_row_sums` adds the others.
@@ -332,7 +332,7 @@ def center_and_hash_rows(X, pivot, keys, centered, norms, squares, hashes, unit_
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)
 def add_row_sums(X, centered, norms, squares, total, cubic, unit_sum, unit_squares):  # type: ignore[no-untyped-def]
-    """Add the rows of a tile to Σy, Σ‖y‖²y, Σu and Σu², four rows at a time, which saves memory accesses."""
+    """Add the rows of a tile to Σy, Σ‖y‖²y, Σu and Σu², four rows at a time to save memory accesses."""
     n, d = X.shape
     factors = np.empty(n)
     for i in range(n):
@@ -361,7 +361,7 @@ def add_row_sums(X, centered, norms, squares, total, cubic, unit_sum, unit_squar
 
 @njit(cache=True, nogil=True)
 def _extreme_row(x, unit_sum, unit_squares):  # type: ignore[no-untyped-def]
-    """Add the unit vector of a row whose squares overflow or underflow; return its norm, NaN if it is not finite."""
+    """Add the unit vector of a row whose squares overflow or underflow; return its norm, or NaN if it is not finite."""
     scale = _safe_scale(x)
     size = 0.0
     for p in range(x.shape[0]):
@@ -396,7 +396,7 @@ def add_unit_vectors(X, codes, sums, counts, lengths):  # type: ignore[no-untype
 
 @njit(cache=True, nogil=True)
 def _safe_scale(x):  # type: ignore[no-untyped-def]
-    """Return a power of two that brings the largest value of x near 1; NaN if a value is not finite."""
+    """Return a power of two that scales the largest value of x to about 1, or NaN if a value is not finite."""
     largest = 0.0
     for p in range(x.shape[0]):
         if not np.isfinite(x[p]):
@@ -409,7 +409,7 @@ def _safe_scale(x):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _mix(code):  # type: ignore[no-untyped-def]
-    """Mix a sum over all 64 bits (the finalizer of splitmix64)."""
+    """Mix all 64 bits of a sum with the splitmix64 finalizer."""
     code ^= code >> np.uint64(30)
     code *= np.uint64(0xBF58476D1CE4E5B9)
     code ^= code >> np.uint64(27)
@@ -419,7 +419,7 @@ def _mix(code):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def count_cosines(squared, diagonal, counts):  # type: ignore[no-untyped-def]
-    """Count the cosines 1 − chord²/2 of a tile of squared chords of unit vectors, in equal bins from −1 to 1.
+    """Count the cosines 1 − chord²/2 in equal bins from −1 to 1, given a tile of squared chords between unit vectors.
 
     In a tile on the diagonal, count only the entries above the diagonal.
     """

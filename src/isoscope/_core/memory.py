@@ -1,4 +1,4 @@
-"""Limit the memory of a process, by a plan of what its threads, samples and batches may take.
+"""Limit the memory of a process by planning how much its threads, samples and batches may use.
 
 A limit covers the memory of the process itself, without the files in the system's cache. The plan is made before any
 row is read, from the dimension d and the number of threads:
@@ -35,7 +35,7 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "
 
 @dataclass
 class _Limit:
-    """A limit in bytes, with the largest dimension and number of groups planned for so far."""
+    """A limit in bytes, with the largest dimension and the largest number of groups requested so far."""
 
     size: int
     dim: int = 1
@@ -43,7 +43,7 @@ class _Limit:
     workers: int = 1
 
     def fixed_bytes(self, workers: int) -> int:
-        """Return the bytes that are not adjustable, with this number of threads."""
+        """Return the number of bytes that cannot be reduced for this number of threads."""
         matrices = _MATRICES + _MATRICES_PER_THREAD * workers + _MATRICES_PER_GROUP * (self.groups - 1)
         return _LIBRARY_BYTES + 8 * self.dim**2 * matrices + _THREAD_BYTES * workers
 
@@ -75,7 +75,7 @@ _active_limits: list[_Limit] = []  # the last one is in force
 
 @contextmanager
 def memory_limit(size: str | int) -> Iterator[None]:
-    """Limit the memory of this process, by smaller batches and samples and fewer threads.
+    """Limit the memory of this process by using smaller batches, smaller samples and fewer threads.
 
     The limit covers the memory of the process itself; files in the system's cache do not count. It is planned, not
     enforced: your own arrays come on top, and so do columns that are read completely, such as the column that defines
@@ -107,7 +107,7 @@ def memory_limit(size: str | int) -> Iterator[None]:
 
 
 def current_limit() -> int | None:
-    """Return the limit in force in bytes, or None."""
+    """Return the current limit in bytes, or None if there is none."""
     return _active_limits[-1].size if _active_limits else None
 
 
@@ -122,13 +122,13 @@ def parse_size(size: str | int) -> int:
 
 
 def check_memory(dim: int, groups: int = 1) -> None:
-    """Raise an error if the memory limit in force is too small for vectors of this dimension."""
+    """Raise an error if the current memory limit is too small for vectors of this dimension."""
     if _active_limits:
         _active_limits[-1].plan_for(dim, groups)
 
 
 def batch_bytes(usual: int) -> int:
-    """Return the largest size of a batch of rows in bytes: `usual`, or less under a memory limit."""
+    """Return the maximum size of a batch of rows in bytes: `usual`, or less if memory is limited."""
     if not _active_limits:
         return usual
     limit = _active_limits[-1]
@@ -137,12 +137,12 @@ def batch_bytes(usual: int) -> int:
 
 
 def tile_bytes(usual: int) -> int:
-    """Return the largest size of temporary tiles in bytes: `usual`, or an eighth of the adjustable memory if less."""
+    """Return the maximum size of temporary tiles in bytes: `usual`, but at most an eighth of the adjustable memory."""
     return usual if not _active_limits else max(_MIN_TILE_BYTES, min(usual, _active_limits[-1].rest // 8))
 
 
 def limit_sample_size(requested: int, dim: int, itemsize: int = 4, groups: int = 1) -> int:
-    """Return the number of sample rows per group that fit in memory; warn if that is less than requested."""
+    """Return the number of sample rows per group that fit in memory; warn if it is less than requested."""
     if not _active_limits:
         return requested
     check_memory(dim, groups)

@@ -1,4 +1,4 @@
-"""Compute neighbors, spanning trees and sums over all pairs of rows, in tiles of distances, on all cores.
+"""Compute neighbors, spanning trees and sums over all pairs of rows, tile by tile on all cores.
 
 A tile is one BLAS product of two blocks of rows. A kernel turns it into distances and uses them while they are in
 cache. Rows are centered first and close pairs are measured by difference, so that ‖a‖²+‖b‖²−2ab costs no precision.
@@ -28,7 +28,7 @@ _MAX_ROWS_WITHOUT_BLAS = 96
 
 
 def tile_rows(itemsize: int, max_memory: int) -> int:
-    """Return the number of rows per block, such that one tile of pairs per thread fits in `max_memory` bytes."""
+    """Return the number of rows per block for which one tile of pairs per thread fits in `max_memory` bytes."""
     each, max_memory = itemsize * thread_count(), tile_bytes(check_integer(max_memory, "max_memory"))
     if max_memory < each * _SMALLEST_BLOCK**2:
         raise ParameterError(
@@ -38,7 +38,7 @@ def tile_rows(itemsize: int, max_memory: int) -> int:
 
 
 class _RowBlocks:
-    """The rows of an array in blocks, both raw and centered; multiply lengths by `unit` to undo the scaling."""
+    """The rows of an array in blocks, raw and centered; to undo the scaling, multiply lengths by `unit`."""
 
     def __init__(self, X: np.ndarray, *, max_memory: int, tiles_each: int = 1):
         X, self.unit = scale_to_safe_range(X)
@@ -63,7 +63,7 @@ class _RowBlocks:
         return tile
 
     def upper(self) -> Iterator[tuple[int, int]]:
-        """Yield each pair of blocks once, along diagonals, so that consecutive pairs share no block."""
+        """Yield each pair of blocks once, in diagonal order, so that consecutive pairs share no block."""
         m = len(self.slices)
         for offset in range(m):
             for i in range(m - offset):
@@ -78,7 +78,7 @@ class CosineCounts:
         self._lock = Lock()
 
     def add(self, squared: np.ndarray, diagonal: bool) -> None:
-        """Count a tile of squared distances of unit vectors; on the diagonal, count each pair once."""
+        """Add a tile of squared distances between unit vectors; in a diagonal tile, count each pair once."""
         from isoscope._core.kernels import count_cosines
 
         counts = np.zeros_like(self.counts)
@@ -95,7 +95,7 @@ def nearest_neighbors(
     cosines: CosineCounts | None = None,
     max_memory: int = MAX_MEMORY,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return distances and indices of the k nearest other rows of each row, or of `rows` only, nearest first.
+    """Return the distances and indices of the k nearest other rows, nearest first, for all rows or only for `rows`.
 
     If X holds unit vectors and `rows` is None, `cosines` can count the cosines of all pairs in the same pass. Of equal
     distances the smaller index comes first, so the result does not depend on the order of the tiles. Rounding decides
@@ -144,7 +144,7 @@ def nearest_neighbors(
 
 
 class NeighborSearch:
-    """Find the k nearest rows of each query, while the rows arrive in chunks of any size.
+    """A search for the k nearest rows of each query, for rows that arrive in chunks of any size.
 
     Distances of pairs so close that ‖a‖²+‖b‖²−2ab would cancel are computed by difference; others are accurate to √eps.
 
@@ -200,7 +200,7 @@ class NeighborSearch:
         run_all(map_in_threads(offer_part, parts, len(parts)))
 
     def join(self, distances: np.ndarray, indices: np.ndarray) -> None:
-        """Merge the `distances` and `indices` of another search with the same queries over other rows."""
+        """Merge the `distances` and `indices` from another search, for the same queries among other rows."""
         distances = np.concatenate([self.distances, distances], axis=1)
         indices = np.concatenate([self.indices, indices], axis=1)
         order = np.lexsort((indices, distances))[:, self.distances.shape[1] - 1 :: -1]  # a heap has its worst first
@@ -208,7 +208,7 @@ class NeighborSearch:
         self.indices = np.take_along_axis(indices, order, axis=1)
 
     def results(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the distances and row numbers so far, nearest first; ties are ordered by row number."""
+        """Return the distances and row numbers found so far, nearest first; ties are ordered by row number."""
         order = np.lexsort((self.indices, self.distances))
         nearest = np.take_along_axis(np.maximum(self.distances, 0), order, axis=1)
         return np.sqrt(nearest, dtype=np.float64), np.take_along_axis(self.indices, order, axis=1)
@@ -260,7 +260,7 @@ def spanning_tree(X: np.ndarray, *, max_memory: int = MAX_MEMORY) -> tuple[np.nd
 
 
 def _measure_edges(points: _RowBlocks, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return edges and their lengths, computed by difference in float64, longest first."""
+    """Return edges and their lengths, longest first, computed from coordinate differences in float64."""
     from isoscope._core.kernels import squared_edge_lengths
 
     squared = np.empty(len(edges))
@@ -278,7 +278,7 @@ def _kruskal(edges: np.ndarray, weights: np.ndarray, n: int) -> tuple[np.ndarray
 
 
 def cluster_distances(X: np.ndarray, codes: np.ndarray, k: int, *, max_memory: int = MAX_MEMORY) -> np.ndarray:
-    """Return the sum of each row's distances to the rows of each of the k clusters, (n, k) in float64."""
+    """Return the sum of each row's distances to the rows of each of the k clusters, as an (n, k) float64 array."""
     from isoscope._core.kernels import add_cluster_distances
 
     order = np.argsort(codes, kind="stable")
@@ -309,7 +309,7 @@ def cluster_distances(X: np.ndarray, codes: np.ndarray, k: int, *, max_memory: i
 
 
 def weighted_distances(X: np.ndarray, weights: np.ndarray, *, max_memory: int = MAX_MEMORY) -> np.ndarray:
-    """Return weighted sums of each row's distances to all rows, for (n, m) weights: (n, m) in float64.
+    """Return weighted sums of each row's distances to all rows, as an (n, m) float64 array for (n, m) weights.
 
     Many clusterings cost hardly more than one, because the distances are computed only once.
     """
@@ -332,6 +332,6 @@ def weighted_distances(X: np.ndarray, weights: np.ndarray, *, max_memory: int = 
 
 
 def scale_to_safe_range(X: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return X times a power of two, so that squares neither overflow nor underflow, and the factor that reverts it."""
+    """Scale X by a power of two so that squares neither overflow nor underflow; return it and the inverse factor."""
     exponent = int(np.frexp(max(X.max(), -X.min()))[1]) - 1
     return (X, 1.0) if -40 < exponent < 50 else (np.ldexp(X, -exponent), 2.0**exponent)

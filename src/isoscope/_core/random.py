@@ -1,4 +1,4 @@
-"""Seeds: whatever NumPy accepts as one, as a whole number."""
+"""Convert any seed that NumPy accepts to an integer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SKLEARN_LIMIT = 2**32  # random_state is below this
 
 
 def check_seed(seed: Any, name: str = "seed") -> int:
-    """Return a seed as a whole number: an int as it is, anything else that NumPy accepts by its first 64 random bits.
+    """Return a seed as an integer; a seed that is not an integer is replaced by random bits that NumPy derives from it.
 
     >>> check_seed(3_000_000_000)
     3000000000
@@ -36,5 +36,5 @@ def check_seed(seed: Any, name: str = "seed") -> int:
 
 
 def sklearn_seed(seed: int) -> int:
-    """Return a seed that scikit-learn accepts: the same below 2³², a hash of it above."""
+    """Return a seed that scikit-learn accepts: the seed itself if it is below 2³², otherwise a hash of it."""
     return seed if seed < _SKLEARN_LIMIT else int(np.random.SeedSequence(seed).generate_state(1)[0])

@@ -26,7 +26,7 @@ def _blas_controller() -> Any:
 
 
 class _BlasLimit:
-    """The state of the limit of BLAS to one thread."""
+    """The state of the limit that restricts BLAS to one thread."""
 
     lock = Lock()
     holders = 0  # callers that need the limit now
@@ -37,14 +37,14 @@ class _BlasLimit:
 
 
 def thread_count() -> int:
-    """Return the number of threads to use: that of BLAS, which OMP_NUM_THREADS and threadpoolctl set, or less."""
+    """Return the number of threads to use: at most that of BLAS, which OMP_NUM_THREADS or threadpoolctl sets."""
     with _BlasLimit.lock:
         own = _BlasLimit.threads if _BlasLimit.holders else _blas_threads()
     return own if _BlasLimit.max_workers is None else min(own, _BlasLimit.max_workers)
 
 
 def set_max_threads(workers: int | None) -> None:
-    """Set the largest number of our own threads; None removes the limit."""
+    """Set the maximum number of threads that isoscope starts; None removes the limit."""
     _BlasLimit.max_workers = workers
 
 
@@ -54,7 +54,7 @@ def _blas_threads() -> int:
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
-    """Limit BLAS to one thread while our own threads work; the last of several callers removes the limit.
+    """Limit BLAS to one thread while isoscope's threads work; the last of several callers removes the limit.
 
     A separate thread sets and removes the limit: threadpoolctl requires the same thread for both, and the last caller
     need not be the first.
@@ -89,7 +89,7 @@ def _hold_blas_limit(ready: Event, release: Event) -> None:
 
 
 def _limit_this_thread() -> None:
-    """Limit BLAS in this thread, for libraries whose limit is per thread and not per process."""
+    """Limit BLAS in this thread, for libraries that set the limit per thread instead of per process."""
     _blas_controller().limit(limits=1)
 
 
@@ -98,7 +98,7 @@ _thread_state = local()
 
 @contextmanager
 def single_threaded() -> Iterator[None]:
-    """Do not start further threads in this one, because the caller already runs one thread per core."""
+    """Prevent this thread from starting further threads, because the caller already runs one thread per core."""
     before = getattr(_thread_state, "is_single", False)
     _thread_state.is_single = True
     try:

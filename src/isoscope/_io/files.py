@@ -1,4 +1,4 @@
-"""Atomic file writes, folder removal, flushing to disk, and folder locks."""
+"""Write files atomically, remove folders, flush them to disk and lock them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REMOVED_SUFFIX = ".gone"  # suffix of folders that are being removed
 
 @contextmanager
 def atomic_replace(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary path in the same folder; the file replaces `path` on success and is removed on an error.
+    """Yield a temporary path in the same folder; the file replaces `path` on success and is removed if an error occurs.
 
     If `path` is a symbolic link, its target is replaced, not the link. The new file keeps the permissions of the old
     one. Devices and pipes are written to directly.

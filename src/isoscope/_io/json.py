@@ -1,4 +1,4 @@
-"""JSON files with a schema: reading with clear errors, and atomic writing."""
+"""Read JSON files that have a schema, with clear error messages, and write them atomically."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks of lines from text files, plain or gzip, with line numbers; quotes may enclose line breaks."""
+"""Read plain or gzip text files in blocks of numbered lines; quoted text may contain line breaks."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _split_lines(text: bytes) -> list[bytes]:
 
 
 def _join_quoted_lines(lines: list[bytes], first: int) -> tuple[list[bytes], list[int], bytes]:
-    """Join the lines of each quoted cell; return the records, their first line numbers, and the incomplete rest."""
+    """Join the lines of each quoted cell; return the records, their first line numbers and any incomplete rest."""
     records: list[bytes] = []
     numbers: list[int] = []
     pending: list[bytes] = []

@@ -20,7 +20,7 @@ class Progress(Protocol):
     """A callback that long tasks call regularly to report their progress."""
 
     def __call__(self, stage: str, done: int, share: float, note: str = "") -> None:
-        """Report the stage, the number of rows (or steps, or arms) done, the share of all work (0 to 1), and a note."""
+        """Report the stage, the number of finished rows, steps or arms, the share of work done (0 to 1) and a note."""
 
 
 def ignore_progress(stage: str, done: int, share: float, note: str = "") -> None:
@@ -90,7 +90,7 @@ def show_progress(progress: bool | Progress, unit: str = "rows") -> Iterator[Pro
 
 
 def format_time_left(seconds: float) -> str:
-    """Return the time left as text, in the largest suitable unit.
+    """Return the remaining time as text, in the largest suitable unit.
 
     >>> format_time_left(42), format_time_left(600), format_time_left(7500)
     ('42 s left', '10 min left', '2 h 5 min left')

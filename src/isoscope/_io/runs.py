@@ -19,7 +19,7 @@ RESTART_HINT = "delete that run with restart=True (on the command line: --restar
 
 
 class RunFolder:
-    """A folder with the manifest of a run, which contains its settings, and one file for each finished part.
+    """A folder with one file for each finished part of a run, and a manifest that contains the run's settings.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class RunFolder:
 
     @contextmanager
     def open(self, *, parents: bool = False) -> Iterator[Path]:
-        """Create the folder and lock it while the block runs; remove it if it stays empty.
+        """Create the folder and lock it for the duration of a `with` block; remove the folder if it stays empty.
 
         Raises an `OutputError` if the path is not a folder, or if another process is writing to it. Also raises it if
         the parent folder does not exist, unless `parents` is set to create it.
@@ -202,7 +202,7 @@ class RunFolder:
 
 
 def differences(old: Settings, new: Settings, phrases: Mapping[str, str] | None = None) -> list[str]:
-    """Return a phrase for each setting that differs; settings that only one of them contains are ignored.
+    """Return a phrase for each setting whose old and new values differ; ignore settings that either side lacks.
 
     Parameters
     ----------

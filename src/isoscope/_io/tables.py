@@ -92,7 +92,7 @@ class Table:
 
 
 def table_format(path: Path) -> TableFormat | None:
-    """Return the table format that a file extension indicates, with or without .gz, or None if it indicates none.
+    """Return the table format that a file extension indicates, with or without .gz, or None for other extensions.
 
     >>> table_format(Path("train.csv.gz")), table_format(Path("notes.txt"))
     ('csv', None)
@@ -236,7 +236,7 @@ def split_cells(line: str, delimiter: str) -> list[str]:
 
 @lru_cache
 def _cell_pattern(delimiter: str) -> re.Pattern[str]:
-    """Return the pattern of a cell: the quoted text, if it begins with a quote, and the text up to the delimiter."""
+    """Return the pattern of a cell: quoted text, if the cell begins with a quote, then text up to the delimiter."""
     return re.compile(rf'(?: *"([^"]*(?:""[^"]*)*)(?:"|$))?([^{delimiter}]*)')
 
 
@@ -302,7 +302,7 @@ def _read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def parse_json_line(line: str | bytes, where: str) -> Any:
-    """Return the JSON value of a line; if it is not JSON, raise a `FileFormatError` that begins with `where`."""
+    """Return the JSON value in a line; if the line is not JSON, raise a `FileFormatError` that begins with `where`."""
     try:
         return json.loads(line)
     except json.JSONDecodeError as error:

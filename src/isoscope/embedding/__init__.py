@@ -1,1 +1,1 @@
-"""Embedding of texts with a model, whose hidden states become a store."""
+"""Embed texts with a model; its hidden states become the rows of a store."""

@@ -1,4 +1,4 @@
-"""Embedding of texts with a model, layer by layer, into a store."""
+"""Embed texts with a model and collect the hidden states of its layers in a store."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def _check_settings(
     max_tokens: int | None,
     seed: int,
 ) -> Settings:
-    """Return the settings; raise a `ParameterError` if some contradict each other."""
+    """Return the settings after checking them; raise a `ParameterError` if some contradict each other."""
     if pool not in POOLS:
         raise ParameterError(f"pool is {pool!r}: need one of {', '.join(POOLS)}")
     if special_tokens not in (None, "keep", "drop"):
@@ -185,7 +185,7 @@ def _check_settings(
         for name, value in theirs.items():
             if value is not None:
                 raise ParameterError(
-                    f"{name} is {value!r}, but with pool sentence-transformers the model determines it: omit {name}"
+                    f"{name} is {value!r}, but the model sets {name} if pool is sentence-transformers: omit {name}"
                 )
     if stride is not None and pool in ("cls", "last"):
         raise ParameterError(f"stride is {stride}, but with pool {pool} only one window per text is read: omit stride")

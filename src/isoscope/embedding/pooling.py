@@ -1,4 +1,4 @@
-"""Pooling of token states into rows, and the other columns of these rows."""
+"""Pool token states into rows, and compute the other columns of these rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Pooling(Protocol):
     """An object that collects the rows of a block."""
 
     def take(self, given: WindowBatch, chosen: np.ndarray, places: np.ndarray) -> None:
-        """Run the model on windows of a block; `places` are the positions of their tokens in the block."""
+        """Run the model on windows of a block; `places` contains the positions of their tokens in the block."""
 
     def layer_rows(self) -> dict[int, np.ndarray]:
         """Return the rows of each layer."""
@@ -51,7 +51,7 @@ class TokenPooling:
 
 
 def _kept_spans(block: Block) -> tuple[list[list[tuple[int, int, int]]], int]:
-    """Return the spans of kept tokens in each window (start, stop, first row), and the number of rows."""
+    """Return the span of kept tokens in each window as (start, stop, first row), and the number of rows."""
     kept = block.tokens["kept"].astype(bool)
     windows = np.repeat(np.arange(len(block.lengths)), block.lengths)
     begins = np.flatnonzero(kept & ~np.append(False, kept[:-1] & (windows[1:] == windows[:-1])))
@@ -153,7 +153,7 @@ _CONTEXT_CHARACTERS = 40  # characters of context before and after a token
 
 
 def token_columns(block: Block, spool: Spool, strings: Callable[[Sequence[int]], list[str]]) -> Any:
-    """Return the columns of kept tokens: id, string, frequency, text number, position, context, label."""
+    """Return the columns for rows that are tokens: id, string, frequency, text number, position, context, label."""
     import pyarrow as pa
 
     kept = block.tokens["kept"].astype(bool)
@@ -178,7 +178,7 @@ def token_columns(block: Block, spool: Spool, strings: Callable[[Sequence[int]],
 
 
 def text_columns(documents: np.ndarray, spool: Spool) -> Any:
-    """Return the columns of texts: number, text, label."""
+    """Return the columns for rows that are texts: number, text, label."""
     import pyarrow as pa
 
     columns = {

@@ -1,4 +1,4 @@
-"""Embedding runs: rows are computed block by block, and finished blocks are written in the meantime."""
+"""Embedding runs, which compute rows block by block and write each block while the next one is computed."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class EmbeddingRun:
         return {layer: np.empty((most, self.embedder.dim), self.dtype) for layer in self.embedder.layers}
 
     def vectors(self, block: Block, room: dict[int, np.ndarray], tick: Callable[[int], None]) -> dict[int, np.ndarray]:
-        """Return the rows of a block for each layer; `tick` is called with the number of tokens read."""
+        """Return the rows of a block for each layer; call `tick` with the number of tokens read."""
         rows = make_pooling(self.settings.pool, block, self.embedder, room)
         starts = np.cumsum(block.lengths) - block.lengths
         with self.embedder.evaluation_mode():
@@ -133,7 +133,7 @@ def run(
     *,
     restart: bool,
 ) -> MemoryWriter | None:
-    """Embed the missing blocks, and write each block while the next is computed.
+    """Embed the missing blocks, and write each block while the next one is computed.
 
     Without shards, return all rows in memory.
     """
@@ -194,7 +194,7 @@ def run(
 
 
 def _report_counts(counts: Counts, work: EmbeddingRun, say: Callable[[str], None] | None) -> None:
-    """Report counts of texts and tokens; without `say`, warn about tokens that are not read."""
+    """Report counts of texts and tokens; if `say` is None, only warn about tokens that are not read."""
     notes = [f"{counts.texts:,} texts, {counts.tokens:,} tokens"]
     warnings = []
     if work.windows.length < work.settings.window:

@@ -1,4 +1,4 @@
-"""Embedding with a Sentence Transformers model, including its own pooling and normalization."""
+"""Embed texts with a Sentence Transformers model, including its own pooling and normalization."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class PlainTokenizer:
-    """A tokenizer from the package `tokenizers`, which static models use."""
+    """A tokenizer from the `tokenizers` package, which static models use."""
 
     before: Sequence[int] = ()
     after: Sequence[int] = ()
@@ -137,7 +137,7 @@ def _load(name: str, device: str | None, trust: bool) -> Any:
 
 
 def _has_custom_code(folder: Path) -> bool:
-    """Return whether a folder uses modules of other packages, which old versions run without asking.
+    """Return whether a folder uses modules of other packages; old versions would run them without asking.
 
     This concerns Sentence Transformers before version 6.
     """

@@ -1,4 +1,4 @@
-"""Embeddings in a folder: an Arrow file for each layer and block, written atomically, and a manifest."""
+"""Write embeddings to a folder: a manifest, and an Arrow file for each layer and block, written atomically."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class ShardWriter:
         return f"resuming from part {self.blocks_done + 1} of {blocks}{damaged}"
 
     def write(self, block: int, columns: Any, vectors: Mapping[int, np.ndarray]) -> list[Part]:
-        """Write the files of a block, on all cores, under temporary names."""
+        """Write the files of a block under temporary names, on all cores."""
         parts = [Part(self.folder / f"layer-{layer:02d}-{block:05d}.arrow", layer) for layer in vectors]
 
         def write(part: Part) -> Part:

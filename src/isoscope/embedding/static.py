@@ -24,7 +24,7 @@ _PIECE = re.compile(r"\w+|[^\w\s]")
 
 
 class WordTokenizer:
-    """A tokenizer that looks up words between spaces: as written, then in lower case, then split at punctuation."""
+    """A tokenizer that looks up each word between spaces as written, then in lower case, then split at punctuation."""
 
     before: Sequence[int] = ()
     after: Sequence[int] = ()
@@ -66,7 +66,7 @@ class WordTokenizer:
 
 
 class WordEmbedder:
-    """An embedder with word vectors; only the vectors of words in the texts are kept in memory."""
+    """An embedder for word vectors, which keeps only the vectors of words in the texts in memory."""
 
     max_length: int | None = None
     batch_tokens = 65_536

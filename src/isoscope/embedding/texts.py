@@ -25,7 +25,7 @@ SPLITS = ("line", "paragraph", "file")
 
 
 class Text(NamedTuple):
-    """A text and its label (None without labels)."""
+    """A text and its label, which is None if there are no labels."""
 
     text: str
     label: Any = None
@@ -48,7 +48,7 @@ def open_texts(
     config: str | None = None,
     part: str | None = None,
 ) -> Texts:
-    """Open a source of texts: a file, a dataset by path or by name on the Hugging Face hub, or strings.
+    """Open a source of texts: a file, a dataset (its path, or its name on the Hugging Face Hub), or strings.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def _open_strings(source: Any) -> Texts:
 
 
 def _as_text(value: Any, where: str) -> str:
-    """Return a text; a missing one becomes an empty string."""
+    """Return a value as text; a missing value becomes an empty string."""
     if isinstance(value, str):
         return value
     if is_missing(value):
@@ -231,7 +231,7 @@ def _parse_label(cell: str | None, where: str) -> int | str | None:
 
 
 def _choose_text_columns(names: Sequence[str], columns: ColumnSpec, where: object) -> tuple[str, str | None]:
-    """Return the text and label columns: those requested, else those with a common name, else the only column."""
+    """Return the text and label columns: those requested, else those with common names, else the only column."""
     if not names:
         raise MissingValueError(f"{where} is empty: need at least one text")
     check_unique(names, where)

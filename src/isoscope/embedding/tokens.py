@@ -1,4 +1,4 @@
-"""Tokenized texts in files on disk, split into windows that a model can read, and read back block by block."""
+"""Tokenize texts, store the tokens in files, split them into windows for a model and read them block by block."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Windows:
     """Whether special tokens become rows."""
 
     def split(self, n: int, room: int) -> list[tuple[int, int, int, int]]:
-        """Return the windows of n tokens: start and stop, and the start and stop of the tokens that become rows."""
+        """Split n tokens into windows: return the start and stop of each, and those of the tokens that become rows."""
         if n <= room or self.only == "first":
             return [(0, min(n, room), 0, min(n, room))]
         if self.only == "last":
@@ -201,7 +201,7 @@ class Spool:
         np.add.at(self.frequency, ids, 1)
 
     def choose(self, most: int, seed: int, *, whole: bool) -> None:
-        """Sample windows with at most `most` rows; with `whole`, sample complete texts with at most `most` tokens."""
+        """Sample windows with at most `most` rows in total; if `whole`, sample texts with at most `most` tokens."""
         windows = self._windows()
         if whole:
             _, unit = np.unique(windows["document"], return_inverse=True)
@@ -235,7 +235,7 @@ class Spool:
         return int(self._windows()["rows"][self._chosen].sum()) - self._cut[1]
 
     def blocks(self, most_tokens: int, *, whole: bool, most_texts: int | None = None) -> list[tuple[int, int]]:
-        """Split the sampled windows into blocks of at most `most_tokens` tokens; with `whole`, never inside a text."""
+        """Split the sampled windows into blocks of at most `most_tokens` tokens; if `whole`, never split a text."""
         windows = self._windows()[self._chosen]
         ends = np.cumsum(windows["length"])
         borders = np.arange(1, len(windows) + 1)
@@ -274,7 +274,7 @@ class Spool:
         return self._blob("text", document).decode("utf-8", "surrogatepass")
 
     def label(self, document: int) -> Any:
-        """Return the label of a text, in the type that all labels share; None if it has none."""
+        """Return the label of a text, in the type that all labels share, or None if the text has no label."""
         value = json.loads(self._blob("label", document))
         return None if value is None else {"int": int, "float": float, "str": str}[self.label_kind or "str"](value)
 
@@ -301,7 +301,7 @@ class Spool:
 
 
 def _label(value: Any) -> Any:
-    """Return a label as a Python value; None if it is missing."""
+    """Return a label as a Python value, or None if it is missing."""
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise ParameterError(f"a label is {value}: need 64-bit integers or strings")
@@ -316,7 +316,7 @@ def _encode_label(label: Any) -> bytes:
 
 
 def _choose_label_kind(kinds: set[type], name: str) -> str | None:
-    """Return the type that all labels share: int, float, or else str."""
+    """Return the type that all labels share: int or float if possible, otherwise str."""
     if not kinds:
         return None
     if any(issubclass(kind, list | dict | tuple) for kind in kinds):
@@ -346,7 +346,7 @@ def _window(tokens: Tokens, span: tuple[int, int, int, int], reader: Tokenizer, 
 
 
 def batches(lengths: np.ndarray, most_tokens: int, *, pads: bool = True) -> Iterator[np.ndarray]:
-    """Yield batches of windows of similar length, with at most `most_tokens` tokens once padded.
+    """Yield batches of windows of similar length, with at most `most_tokens` tokens including padding.
 
     If a batch is a quarter full, it ends before a window that is 10% longer than its first window. A smaller batch
     costs less than padding. Without `pads`, only windows of equal length share a batch.

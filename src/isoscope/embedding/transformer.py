@@ -1,4 +1,4 @@
-"""Hidden states of transformer encoders and decoders."""
+"""Compute the hidden states of transformer encoders and decoders."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Embedder(Protocol):
         """Prepare for these token ids, which are distinct and sorted; no other ids will be used."""
 
     def states(self, given: WindowBatch) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield each layer with its (windows, positions, d) states."""
+        """Yield each layer with its states, a (windows, positions, d) array."""
 
     def strings(self, ids: Sequence[int]) -> list[str]:
         """Return the tokens as strings of the vocabulary."""
@@ -192,7 +192,7 @@ class TransformerEmbedder:
         if len(self.layers) < len(self._capture.layers):
             self.close()
             raise ParameterError(
-                f"layers is {layers!r}: need all, or layer numbers (0 is the embeddings), not module names"
+                f'layers is {layers!r}: need "all" or layer numbers (0 is the embedding layer), not module names'
             )
         self.device = choose_device(device, self._model, moved=isinstance(model, str))
         if isinstance(model, str):
@@ -208,7 +208,7 @@ class TransformerEmbedder:
 
     @property
     def digest(self) -> str:
-        """A checksum of only the first and last values of each weight array, because a model may have billions."""
+        """A checksum of the first and last values of each weight array; all values would take too long."""
         found = hashlib.blake2b(digest_size=16)
         for name, weight in self._model.state_dict().items():
             flat = weight.detach().reshape(-1)
@@ -317,7 +317,7 @@ class TransformerEmbedder:
 
 
 def _padding(model: nn.Module, tokenizer: Any) -> int:
-    """Return a padding token that has an embedding in the model; the default of some tokenizers has none."""
+    """Return a padding token that has an embedding in the model; the default token of some tokenizers has none."""
     try:
         known = int(model.get_input_embeddings().num_embeddings)
     except (AttributeError, NotImplementedError):
@@ -327,7 +327,7 @@ def _padding(model: nn.Module, tokenizer: Any) -> int:
 
 
 def _make_batch(ids: np.ndarray) -> WindowBatch:
-    """Return windows of equal length, without texts."""
+    """Return a batch of windows of equal length that do not belong to texts."""
     return WindowBatch(ids, np.full(len(ids), ids.shape[1]), np.zeros(len(ids), int), str)
 
 
@@ -377,7 +377,7 @@ def format_trust_error(name: str) -> str:
 
 
 def choose_device(wanted: str | None, model: nn.Module, *, moved: bool) -> torch.device:
-    """Return the device: the requested one, or that of a loaded model, or a GPU if there is one."""
+    """Return the device to use: the requested one, the device of a loaded model, or a GPU if there is one."""
     own = next((each.device for each in model.parameters()), torch.device("cpu"))
     if wanted is None:
         if not moved:

@@ -1,4 +1,4 @@
-"""Engines that read and tally rows: threads of this process, or the workers of a Dask cluster."""
+"""Engines that read and tally rows, in threads of this process or on the workers of a Dask cluster."""
 
 from isoscope.engines.engine import CombinedTally, Engine, LocalEngine, Tally, open_engine
 

@@ -31,7 +31,7 @@ _TERMINATION_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", 
 
 
 def dask_setup(worker: Any) -> None:
-    """Make a worker ignore Ctrl-C, which a terminal also sends to workers; otherwise it would print a traceback.
+    """Make a worker ignore Ctrl-C, which a terminal also sends to workers; otherwise the worker prints a traceback.
 
     Dask calls this function in each worker that preloads this module.
     """
@@ -40,7 +40,7 @@ def dask_setup(worker: Any) -> None:
 
 @contextmanager
 def defer_signals() -> Iterator[None]:
-    """Delay signals that end the process until the block is done; a cluster cannot shut down while it starts."""
+    """Delay signals that end the process until the `with` block ends; a cluster cannot shut down while it starts."""
     if current_thread() is not main_thread():
         yield
         return
@@ -150,7 +150,7 @@ class DaskEngine:
             _release_futures([shared, *futures])
 
     def _run_tally(self, tally: TallyT, parts: Sequence[tuple[Span, Any]], progress: Progress, stage: str) -> Any:
-        """Return the joined partial result of all parts."""
+        """Run a tally on all parts, and return their joined partial result."""
         empty = self._submit(_identity, _serialize((tally, current_limit())))
         leaves = {self._submit(_tally_span, empty, _serialize(part), share): len(part) for part, share in parts}
         level = list(leaves)
@@ -172,7 +172,7 @@ class DaskEngine:
             return self.client.submit(work, *given, pure=False, priority=priority)
 
     def _watch(self, leaves: dict[Any, int], root: Any, progress: Progress, stage: str) -> None:
-        """Report progress until all leaves are done, and release each finished leaf except the root."""
+        """Report progress until all leaf tasks are done; release each finished leaf task unless it is the root."""
         rows = sum(leaves.values())
         waiting = _import_distributed().as_completed(leaves, loop=self.client.loop)
         done, last_result = 0, time.monotonic()
@@ -204,7 +204,7 @@ class DaskEngine:
                 self._check_workers()
 
     def _check_workers(self) -> None:
-        """Raise an error if the cluster stays without workers."""
+        """Raise an error if the cluster gets no workers before the timeout."""
         try:
             self.client.wait_for_workers(1, timeout=_WORKER_TIMEOUT)
         except TimeoutError as error:
@@ -232,7 +232,7 @@ class DaskEngine:
 
 
 def _serialize(given: Any) -> bytes:
-    """Return the pickled object, including functions and classes of a script, which workers could not import."""
+    """Pickle an object together with the functions and classes of a script, which workers could not import."""
     import cloudpickle
 
     try:
@@ -294,7 +294,7 @@ def _worker_context(limit: int | None) -> Iterator[None]:
 
 
 def _deserialize(data: bytes) -> Any:
-    """Return the unpickled object; stores open their files on this worker."""
+    """Unpickle an object; stores open their files on this worker."""
     try:
         return pickle.loads(data)
     except (InputError, OSError) as error:
@@ -335,7 +335,7 @@ def _connect(distributed: Any, address: Any) -> Any:
 
 
 def _check_versions(client: Any) -> None:
-    """Raise an error unless there are workers and all have the same versions as this process."""
+    """Raise an error if there are no workers, or if a worker has other versions of packages than this process."""
     try:
         client.wait_for_workers(1, timeout=_TIMEOUT)
     except TimeoutError as error:
@@ -354,5 +354,5 @@ def _check_versions(client: Any) -> None:
 
 
 def _version(package: str, version: str | None) -> str | None:
-    """Return the part of a version that must match: major and minor for Python, the full version otherwise."""
+    """Return the part of a version that must match: major and minor for Python, the full version for packages."""
     return ".".join(version.split(".")[:2]) if version and package == "python" else version

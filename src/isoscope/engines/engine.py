@@ -28,7 +28,7 @@ TallyT = TypeVar("TallyT", bound="Tally")
 
 
 class Tally:
-    """A quantity accumulated over rows, which can be merged with the same quantity for other rows.
+    """A quantity that is accumulated over rows and can be merged with the same quantity for other rows.
 
     A new tally has no rows. `summarize` runs in any thread; `add` runs in the order of the rows. If several processes
     read, each starts from a copy, and their partial results are joined in the order of the rows.
@@ -38,7 +38,7 @@ class Tally:
     """The columns to read in addition to the vectors."""
 
     def items(self, batches: Iterable[Batch]) -> Iterator[Any]:
-        """Yield the items to summarize from batches in the order of the rows; by default the batches themselves."""
+        """Yield the items to summarize, given batches in row order; by default, yield the batches themselves."""
         for batch in batches:
             self.watch(batch)
             yield batch
@@ -50,7 +50,7 @@ class Tally:
         """Release memory that is no longer needed after the last row."""
 
     def summarize(self, item: Any) -> Any:
-        """Return the contribution of one item; runs in any thread."""
+        """Return the contribution of one item; any thread may call this method."""
         raise NotImplementedError
 
     def add(self, part: Any) -> None:
@@ -58,7 +58,7 @@ class Tally:
         raise NotImplementedError
 
     def add_batches(self: TallyT, batches: Iterable[Batch]) -> TallyT:
-        """Add batches in the order of the rows, and return the tally."""
+        """Add batches in row order, and return the tally."""
         for part in map_in_threads(self.summarize, self.items(batches), 2):
             self.add(part)
         return self
@@ -112,7 +112,7 @@ class CombinedTally(Tally):
 
 
 class SketchTally(Tally):
-    """A tally of the sketch of all rows; with `types` also per type, with `groups` also per block of groups."""
+    """A tally that sketches all rows; `types` adds sums for each type, and `groups` adds sums for blocks of groups."""
 
     def __init__(self, nonfinite: str = "raise", *, types: bool = False, groups: bool = False):
         self.nonfinite = nonfinite
@@ -144,7 +144,7 @@ class SketchTally(Tally):
 
 
 class SampleTally(Tally):
-    """A tally of a random sample of a store's rows, which must all be finite; errors show the store's `name`."""
+    """A tally that draws a random sample of rows, which must all be finite; errors show the store's `name`."""
 
     def __init__(self, size: int, seed: int, name: str):
         self.sampler, self.name = Sampler(size, seed), name
@@ -172,7 +172,7 @@ class SampleTally(Tally):
         self.sampler.join(gathered)
 
     def expect(self, rows: int) -> None:
-        """Skip rows that cannot be in a sample from this many rows."""
+        """Set the total number of rows, so that rows that cannot be in the sample are skipped."""
         self.sampler.expect(rows)
 
     def fell_short(self) -> bool:

@@ -1,4 +1,4 @@
-"""Persistent entropy of each class as a regularizer, which shrinks the longest bars."""
+"""The persistent entropy of each class as a regularizer, which shrinks the longest bars."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class PersistentEntropy(Regularizer):
             )
 
     def penalty(self, states: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
-        """Return minus the sum of the entropies of the classes."""
+        """Return the negative sum of the classes' entropies."""
         total = states.sum() * 0
         for rows in self._split_by_class(states, labels):
             self.seen += 1

@@ -117,7 +117,7 @@ class Regularizer(nn.Module):  # type: ignore[misc]
             return self.weight * value
 
     def penalty(self, states: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
-        """Return the value to minimize, from (n, d) states in float32 or float64; n may be 0."""
+        """Return the value to minimize for an (n, d) tensor of states in float32 or float64; n may be 0."""
         raise NotImplementedError
 
     def extra_repr(self) -> str:
@@ -125,7 +125,7 @@ class Regularizer(nn.Module):  # type: ignore[misc]
         return f"weight={self.weight:g}"
 
     def _skip_states(self, states: torch.Tensor) -> torch.Tensor:
-        """Count these states as skipped, and return a zero that has a gradient of zeros."""
+        """Count these states as skipped, and return a zero whose gradient is zero."""
         self.skipped += 1
         return states.sum() * 0
 

@@ -1,4 +1,4 @@
-"""Measurements of an embedding space: one function for each, on NumPy, torch, JAX and CuPy arrays."""
+"""Functions that each compute one measurement of an embedding space from NumPy, torch, JAX or CuPy arrays."""
 
 from typing import TYPE_CHECKING
 

@@ -112,7 +112,7 @@ def choose_clusters(
     seed: Seed = 0,
     max_memory: int = MAX_MEMORY,
 ) -> ClusterChoice:
-    """Choose the number of clusters in X: run k-means for each number and return the one with the best silhouette.
+    """Choose the number of clusters in X by running k-means for several numbers and comparing the silhouettes.
 
     Parameters
     ----------
@@ -221,7 +221,7 @@ def kmeans_plus_plus(X: np.ndarray, k: int, rng: np.random.Generator) -> np.ndar
 
 
 def _k_means(starts: list[np.ndarray], X: np.ndarray) -> np.ndarray:
-    """Return the cluster of each row by k-means, from the start with the tightest result."""
+    """Return the cluster of each row, from the k-means start that gives the tightest clusters."""
     mean = X.mean(axis=0)
     X = X - mean
     tightest, best = np.inf, np.zeros(len(X), np.int64)
@@ -234,7 +234,7 @@ def _k_means(starts: list[np.ndarray], X: np.ndarray) -> np.ndarray:
 
 
 def _run_lloyd(X: np.ndarray, centers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return centers and codes once no row changes its cluster, or after as many iterations as in scikit-learn.
+    """Return centers and codes when no row changes its cluster, or after scikit-learn's maximum number of iterations.
 
     Each iteration takes two matrix products. SciPy would recompute all row norms in each iteration and hold the GIL.
     """
@@ -254,7 +254,7 @@ def _run_lloyd(X: np.ndarray, centers: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def _silhouettes(xp: Any, X: Array, sums: Array, groups: Groups, rounding: float) -> Array:
-    """Return (b − a)/max(a, b) of each row, from the sums of its distances to each label."""
+    """Return the silhouette (b − a)/max(a, b) of each row, from the sums of its distances to the rows of each label."""
     k = len(groups.names)
     own = asarray_like(xp, X, np.arange(k)[None, :] == groups.codes[:, None], xp.bool)
     counts = asarray_like(xp, X, groups.counts[None, :].astype(np.float64), sums.dtype)

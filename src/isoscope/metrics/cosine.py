@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def mean_cosine(X: Array) -> Array:
-    """Return the mean cosine similarity of all pairs of rows: near 0 if directions vary, 1 if all are the same.
+    """Return the mean cosine similarity of all pairs of rows: near 0 if directions vary, 1 if all directions are equal.
 
     The value is exact and takes one pass: (‖Σu‖² − Σ‖u‖²)/(n(n−1)), where u are the unit vectors. A zero vector has no
     direction; its cosine with every other vector counts as 0, as in scikit-learn.
@@ -193,7 +193,7 @@ def _similarity(
 
 
 def _type_similarity(xp: Any, X: Array, kinds: Groups, which: str, average: str) -> Array | None:
-    """Return S_intra or S_inter, or None if there are no two rows to compare."""
+    """Return S_intra or S_inter, or None if there is no pair of rows to compare."""
     if (which == "intra" and kinds.counts.max() < 2) or (which == "inter" and len(kinds.names) < 2):
         return None
     sums, squares = _type_sums(xp, X, kinds)
@@ -204,7 +204,7 @@ def _type_similarity(xp: Any, X: Array, kinds: Groups, which: str, average: str)
 
 
 def _unit_sums(xp: Any, X: Array) -> tuple[Array, Array]:
-    """Return Σu and Σu² for each dimension, where u are the unit vectors."""
+    """Return Σu and Σu² for each dimension, where u runs over the unit vectors."""
     wide = accumulator_dtype(xp, X)
     total = squares = zeros(xp, X, (X.shape[1],))
     for part in tiles(X, nbytes=2**20):

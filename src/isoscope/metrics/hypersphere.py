@@ -67,7 +67,7 @@ def uniformity(X: Array, t: float = 2.0, *, max_memory: int = MAX_MEMORY) -> Arr
     parts = list(blocks(n, tile_rows(itemsize(xp, U.dtype), max_memory)))
 
     def log_sum(pair: tuple[slice, slice]) -> Array:
-        """Return log Σ exp(−t‖u−v‖²) over a tile without the diagonal, counting each pair in both orders."""
+        """Return log Σ exp(−t‖u−v‖²) over a tile, excluding the diagonal and counting each pair in both orders."""
         a, b = pair
         exponents = 2 * t * (U[a, :] @ U[b, :].T - 1)
         if a == b:

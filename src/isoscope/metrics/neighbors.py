@@ -123,7 +123,7 @@ def lid(
 
 
 def local_dimensions(xp: Any, distances: Array, eps: float, *, unbiased: bool = True) -> tuple[Array, np.ndarray]:
-    """Return the LID of each row from its sorted neighbor distances (0 if undefined), and a mask of the defined ones.
+    """Return the LID of each row, from its sorted neighbor distances, and a mask of defined values; others are 0.
 
     `eps` is the precision of the points: ratios of equal distances are 1 up to rounding. The largest of the t positive
     distances is the reference. Σ log(r_t/rᵢ) over the other t − 1 follows a gamma distribution of shape t − 1 and rate
@@ -194,7 +194,7 @@ def two_nn(
 
 
 def two_nn_slope(xp: Any, distances: Array, eps: float, discard: float) -> Array:
-    """Return the TwoNN estimate from the distances to the two nearest neighbors; `eps` is the points' precision."""
+    """Compute the TwoNN estimate from the distances to the two nearest neighbors; `eps` is the points' precision."""
     known = to_numpy(distances)[:, 0] > 0
     n = int(known.sum())
     kept = max(0, min(int(n * (1 - discard)), n - 1))  # the largest ratio has F = 1, and log 0 is not finite
@@ -264,7 +264,7 @@ def hubness(
 
 
 def occurrence_statistics(indices: np.ndarray, n: int) -> tuple[float, float, float]:
-    """Return skewness, share of zeros and maximum of the k-occurrence, from the neighbor indices among n rows."""
+    """Compute the skewness, share of zeros and maximum of the k-occurrence from the neighbor indices among n rows."""
     times = np.bincount(indices.ravel(), minlength=n).astype(np.float64)
     spread = times.std()
     skewness = ((times - times.mean()) ** 3).mean() / spread**3 if spread > 0 else 0.0
@@ -274,7 +274,7 @@ def occurrence_statistics(indices: np.ndarray, n: int) -> tuple[float, float, fl
 def _neighbors(
     X: Array, k: int, metric: Metric, sample: int | None, seed: Seed, max_memory: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return distances and indices of the k nearest neighbors as NumPy arrays."""
+    """Return the distances and indices of the k nearest neighbors as NumPy arrays."""
     n = X.shape[0]
     if metric not in ("euclidean", "cosine"):
         raise ParameterError(f'metric is {metric!r}: need "euclidean" or "cosine"')

@@ -1,4 +1,4 @@
-"""The objectives with which Mickus et al. argue that isotropy and clusters conflict.
+"""The objectives that Mickus et al. use to argue that isotropy and clusters conflict.
 
 The paper *maximizes* each of them. Sums of squared distances over pairs are traces of scatter matrices, so sums over
 the rows of each label suffice: the cost is O(n·d), not O(n²).
@@ -164,7 +164,7 @@ def triplet_objective(X: Array, labels: Array, *, squared: bool = True, max_memo
 
 
 def _label_moments(xp: Any, X: Array, groups: Groups) -> tuple[Array, Array, Array, Array]:
-    """Return the counts, the means minus the first row and the traces tr W of all labels, and the first row.
+    """Return the count, the mean minus the first row, and the trace tr W of each label; also return the first row.
 
     The two passes subtract the first row, so that a large mean costs no precision.
     """

@@ -1,4 +1,4 @@
-"""Isotropy by the partition function Z(c) = Σ exp(c·x): whether it is the same in all directions."""
+"""Isotropy measured by how little the partition function Z(c) = Σ exp(c·x) varies between directions c."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _log_ratio(xp: Any, X: Array, logs: Array, null: bool) -> Array:
 
 
 def log_partition(xp: Any, X: Array, directions: Array, *, both: bool) -> Array:
-    """Return log Σ exp(c·x) for each column c of `directions`, followed by each −c if `both`."""
+    """Return log Σ exp(c·x) for each column c of `directions`; if `both` is True, then also for each −c."""
     wide = accumulator_dtype(xp, X)
     sums = [LogSum.of(xp, xp.astype(X[part, :], wide) @ directions, both=both) for part in tiles(X)]
     total = sums[0]
@@ -97,7 +97,7 @@ class LogSum(NamedTuple):
 
     @classmethod
     def of(cls, xp: Any, projected: Array, *, both: bool) -> LogSum:
-        """Sum the rows' projections (m, directions); `both` adds the opposite directions."""
+        """Return the sum for an (m, directions) array of projections; `both` adds the opposite directions."""
         if both:
             projected = xp.concat([projected, -projected], axis=1)
         largest = detach(xp.max(projected, axis=0))
@@ -125,7 +125,7 @@ def _check_directions(xp: Any, X: Array) -> tuple[Array, bool]:
 
 
 def _directions(xp: Any, X: Array) -> tuple[Array, bool]:
-    """Return the eigenvectors of XᵀX as columns, without gradient, and whether some directions are orthogonal to X."""
+    """Return the eigenvectors of XᵀX as columns, without a gradient, and whether any direction is orthogonal to X."""
     n, d = X.shape
     wide = accumulator_dtype(xp, X)
     X = detach(X)

@@ -20,7 +20,7 @@ CONSTANT_MESSAGE = "all {n} rows of X are equal: they have no variance"
 
 
 class CenteredSums(NamedTuple):
-    """The scatter matrix W of the centered rows y with tr W, tr(W²) and Σ‖y‖⁴; the mean is pivot + drift."""
+    """The scatter matrix W of the centered rows y, and tr W, tr(W²) and Σ‖y‖⁴; the mean is pivot + drift."""
 
     pivot: Array
     drift: Array
@@ -32,7 +32,7 @@ class CenteredSums(NamedTuple):
 
 
 def scale_free_sums(xp: Any, X: Array, *, wide: bool) -> tuple[Array, CenteredSums]:
-    """Return X, rescaled if its squares would over- or underflow, and its sums, for scores that ignore scale."""
+    """Return X, rescaled if its squares would overflow or underflow, and its sums, for scores that ignore scale."""
     with np.errstate(over="ignore", invalid="ignore"):
         sums = centered_sums(xp, X, wide=wide)
     if is_traced(X):
@@ -46,7 +46,7 @@ def scale_free_sums(xp: Any, X: Array, *, wide: bool) -> tuple[Array, CenteredSu
 
 
 def rescale(xp: Any, X: Array, by: Array) -> Array:
-    """Multiply X by a power of two that brings the largest value of `by` near 1, if that value is extreme."""
+    """If the largest value of `by` is extreme, multiply X by a power of two that would scale this value to about 1."""
     exponent = 0 if is_traced(X) else _exponent(xp, by)
     return X if -50 < exponent < 50 else xp.astype(X, result_dtype(xp, X)) * _power_of_two(xp, X, exponent)
 
@@ -124,7 +124,7 @@ def central_point(xp: Any, X: Array, dtype: Any) -> Array:
 
 
 def leave_one_out(xp: Any, X: Array, sums: CenteredSums) -> formulas.LeaveOneOutSums:
-    """Return the sums without each row in turn, for the jackknife."""
+    """Return the sums that leave out each row in turn, for the jackknife."""
     n, d = X.shape
     wide = accumulator_dtype(xp, X)
 
@@ -168,7 +168,7 @@ def eigenvalues(xp: Any, X: Array, center: bool, *, scale_free: bool = False) ->
 
 
 def _far_spectrum(xp: Any, X: Array) -> Array | None:
-    """Return the uncentered spectrum if a large mean would cost all but the first value their precision, else None."""
+    """Return the uncentered spectrum if a large mean would make all values but the first imprecise, else None."""
     n, d = X.shape
     few = xp.astype(detach(X[:: max(1, n // 512), :]), accumulator_dtype(xp, X))
     middle = xp.mean(few, axis=0)
@@ -188,7 +188,7 @@ def _far_spectrum(xp: Any, X: Array) -> Array | None:
 
 
 def _moment(xp: Any, X: Array, center: bool) -> Array:
-    """Return the smaller of XXᵀ and XᵀX in float64, for X centered or as given."""
+    """Return the smaller of XXᵀ and XᵀX in float64, for X either centered or unchanged."""
     n, d = X.shape
     if n <= d and not center:
         wide = xp.astype(X, accumulator_dtype(xp, X), copy=False)

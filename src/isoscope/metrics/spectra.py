@@ -1,4 +1,4 @@
-"""The distribution of the variance of a data set over its dimensions: IsoScore, anisotropy, effective rank."""
+"""Measurements of how variance is distributed over dimensions: IsoScore, anisotropy and effective rank."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Estimate(NamedTuple):
-    """A value with a confidence interval; prints as ``0.99 [0.98, 1.00]``.
+    """A value with a confidence interval, printed as ``0.99 [0.98, 1.00]``.
 
     Examples
     --------
@@ -200,7 +200,7 @@ def _traces(
 
 
 def _check_groups(groups: Array | None, n: int, unbiased: bool, min_groups: int) -> Groups | None:
-    """Check the groups; return None if there are none, or if each has one row, which means independent rows."""
+    """Check the groups; return None if there are none, or if each group has one row, so that rows are independent."""
     if groups is None:
         return None
     if not unbiased:
@@ -284,7 +284,7 @@ def isoscore_star(X: Array, shrinkage: Array, zeta: float = 0.2) -> Array:
     if not is_traced(X) and not 1e-12 < to_float(traces.squared_trace) < 1e12:  # its squares may be out of range
         traces = _shrunk_traces(xp, *rescale_both(xp, X, S), zeta)
     if not is_traced(X) and not to_float(traces.squared_trace) > 0:
-        raise InputError(f"neither the {n} rows of X nor shrinkage has any variance at zeta={zeta}")
+        raise InputError(f"the {n} rows of X combined with shrinkage at zeta={zeta} have zero variance")
     return cast_result(xp, X, formulas.isoscore(traces, d))
 
 
@@ -351,7 +351,7 @@ def participation_ratio(X: Array, *, unbiased: bool = False, groups: Array | Non
 
 
 def unchecked_participation_ratio(xp: Any, X: Array) -> Array:
-    """Return the participation ratio of checked rows, in the precision of the sums."""
+    """Return the participation ratio of rows that are already checked, in the precision of the sums."""
     sums = scale_free_sums(xp, X, wide=False)[1]
     return sums.trace**2 / sums.trace_squared
 
@@ -421,7 +421,7 @@ def anisotropy(X: Array, k: int = 3, *, center: bool = False) -> Array:
 
 
 def effective_rank(X: Array, *, center: bool = True) -> Array:
-    """Return the effective rank of X, the effective number of axes: exp of the entropy of σ²/Σσ², 1 to min(n, d).
+    """Return the effective rank of X, from 1 to min(n, d): the effective number of axes, exp of the entropy of σ²/Σσ².
 
     Weak axes count more than in `participation_ratio`. Roy and Vetterli (2007) use the entropy of the singular values;
     this function uses the entropy of the variances, which are their squares.

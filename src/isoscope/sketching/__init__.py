@@ -1,1 +1,1 @@
-"""The sketch: sums over rows that measure a data set of any size in one pass."""
+"""Sketches: sums over rows, computed in one pass, from which a data set of any size is measured."""

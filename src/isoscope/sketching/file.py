@@ -1,4 +1,4 @@
-"""Read and write sketch files: safetensors with the numbers as JSON in the header, without pickle."""
+"""Read and write sketch files: safetensors files that store scalar values as JSON in the header; no pickle."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def checksum(tensors: dict[str, np.ndarray], numbers: dict[str, Any]) -> str:
 
 
 def read(path: str | os.PathLike[str], build: Callable[[dict[str, np.ndarray], dict[str, Any]], T]) -> T:
-    """Return what `build` makes of a file's tensors and numbers; raise a `FileFormatError` that names the file."""
+    """Read a file and pass its tensors and numbers to `build`; if that fails, raise an error that names the file."""
     from safetensors import SafetensorError, safe_open
 
     if Path(path).is_dir():

@@ -1,4 +1,4 @@
-"""Sum the rows of a sketch in a few blocks of groups, for estimates and intervals that allow for dependent rows.
+"""Sums over a few blocks of groups in a sketch, for estimates and intervals that allow for dependent rows.
 
 A hash of the group's name determines its block, so sketches of different parts agree on it: the rows of a group may be
 in any number of parts, and addition is associative and commutative. Up to 20 groups have a block each. With more
@@ -34,12 +34,12 @@ _BLOCK_BYTES = 160 * 2**20  # the memory for scatter matrices above which fewer 
 
 
 def max_blocks(d: int, sketches: int = 1) -> int:
-    """Return the largest number of blocks per sketch: 20, or fewer if 20 would take too much memory."""
+    """Return the maximum number of blocks per sketch: 20, or fewer if 20 would take too much memory."""
     return max(MIN_BLOCKS, min(MAX_BLOCKS, _BLOCK_BYTES // (8 * d * d * sketches)))
 
 
 def hash_names(names: np.ndarray) -> np.ndarray:
-    """Return a 64-bit hash of each name; 3 and 3.0 are the same name, "3" is a different one."""
+    """Return a 64-bit hash of each name; 3 and 3.0 are the same name, but "3" is a different one."""
     plain = [int(name) if isinstance(name, float) and name.is_integer() else name for name in names.tolist()]
     digests = (hashlib.blake2b(repr(name).encode("utf-8", "surrogatepass"), digest_size=8).digest() for name in plain)
     return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)
@@ -64,7 +64,7 @@ class GroupBlocks:
 
     @classmethod
     def of(cls, X: np.ndarray, groups: Groups, most: int) -> GroupBlocks:
-        """Return the sums of finite rows in at most `most` blocks of groups."""
+        """Return the sums of the finite rows, with the groups merged into at most `most` blocks."""
         hashes = hash_names(groups.names)
         bits, keys, codes = _shorten_keys(hashes, 64, most)
         own = codes[groups.codes]
@@ -113,7 +113,7 @@ class GroupBlocks:
 
     @property
     def groups(self) -> int:
-        """The number of distinct groups; estimated above 65,536."""
+        """The number of distinct groups; it is estimated if there are more than 65,536."""
         return len(self.names.hashes) << self.names.level
 
     @property
@@ -122,7 +122,7 @@ class GroupBlocks:
         return len(self) > MIN_GROUPS
 
     def traces(self, mean: np.ndarray, unit: float) -> Traces:
-        """Return the unbiased traces of the covariance divided by `unit`; `mean` is the mean of all rows."""
+        """Return the unbiased traces of the covariance after division by `unit`; `mean` is the mean of all rows."""
         if len(self) < MIN_GROUPS:
             raise TooFewRowsError(
                 f"the sketch has {self.groups} groups: need at least {MIN_GROUPS}, because the estimate compares rows "
@@ -131,7 +131,7 @@ class GroupBlocks:
         return self._total(mean, unit).traces(np)
 
     def left_out(self, mean: np.ndarray, unit: float) -> list[Traces]:
-        """Return the unbiased traces without each block in turn, for the jackknife."""
+        """Return the unbiased traces obtained by leaving out each block in turn, for the jackknife."""
         total = self._total(mean, unit)
         return [(total - self._sums(block, mean, unit)).traces(np) for block in range(len(self))]
 
@@ -148,14 +148,14 @@ class GroupBlocks:
         return moments_to_sums(n, n[:, None] * gap[None, :], moment[None])[0]
 
     def mean_cosine_error(self) -> float:
-        """Return the jackknife standard error of the mean cosine, over blocks."""
+        """Return the standard error of the mean cosine, by a jackknife over blocks."""
         n, total, squares = self.counts.sum(), self.unit_sums.sum(axis=0), self.unit_squares.sum()
         left = n - self.counts
         values = (np.sum((total - self.unit_sums) ** 2, axis=1) - (squares - self.unit_squares)) / (left * (left - 1.0))
         return jackknife_error(values)
 
     def moments_about(self, point: np.ndarray, block: int) -> np.ndarray:
-        """Return Σ(x−p)(x−p)ᵀ of a block's rows."""
+        """Return Σ(x−p)(x−p)ᵀ over the rows x of a block, where p is `point`."""
         gap = self.means[block] - point
         return np.asarray(self.scatters[block] + self.counts[block] * np.outer(gap, gap))
 
@@ -178,7 +178,7 @@ class GroupBlocks:
         return cls(names=names, **values)
 
     def fits(self, d: int) -> bool:
-        """Return whether all arrays have the same number of blocks, and d dimensions."""
+        """Return whether all arrays have the same number of blocks and d dimensions."""
         k = len(self.keys)
         flat = {self.keys.shape, self.counts.shape, self.unit_squares.shape}
         return (
@@ -192,7 +192,7 @@ def _first_bits(keys: np.ndarray, bits: int, fewer: int) -> np.ndarray:
 
 
 def _shorten_keys(keys: np.ndarray, bits: int, most: int) -> tuple[int, np.ndarray, np.ndarray]:
-    """Shorten keys until at most `most` distinct ones remain; return their bits, the keys, and the index of each."""
+    """Shorten keys until at most `most` are distinct; return the number of bits, the distinct keys and the indices."""
     different, codes = np.unique(keys, return_inverse=True)
     fewer = bits
     while len(np.unique(_first_bits(different, bits, fewer))) > most:

@@ -28,7 +28,7 @@ class TypeSums:
 
     @classmethod
     def of(cls, X: np.ndarray, types: Groups) -> TypeSums:
-        """Return the sums of rows by type."""
+        """Return the sums of the rows of each type."""
         order = np.argsort(types.codes, kind="stable")
         starts = np.cumsum(types.counts) - types.counts
         rows = X[order].astype(np.float64)
@@ -73,7 +73,7 @@ class TypeSums:
         )
 
     def _expand_to(self, names: np.ndarray) -> TypeSums:
-        """Return the same sums over more names, with zeros for the new ones."""
+        """Return the same sums for a larger set of names, with zeros for the new names."""
         at = np.searchsorted(names, self.names)
 
         def over(values: np.ndarray) -> np.ndarray:
@@ -85,13 +85,13 @@ class TypeSums:
         return TypeSums(names=names, **rest)
 
     def fits(self, d: int) -> bool:
-        """Return whether all arrays have the same number of types, and d dimensions."""
+        """Return whether all arrays have the same number of types and d dimensions."""
         k = len(self.names)
         flat = {self.names.shape, self.counts.shape, self.within.shape, self.unit_squares.shape}
         return flat == {(k,)} and self.means.shape == self.unit_sums.shape == (k, d)
 
     def tensors(self) -> dict[str, np.ndarray]:
-        """Return the arrays to save; the names are JSON as bytes, so that no pickle is needed."""
+        """Return the arrays to save; the names are stored as bytes of JSON, so that no pickle is needed."""
         arrays = {name: getattr(self, name) for name in self.__dataclass_fields__}
         arrays["names"] = np.frombuffer(json.dumps(self.names.tolist()).encode(), np.uint8)
         return arrays
@@ -146,7 +146,7 @@ class RowCounts:
 
     @property
     def exact(self) -> bool:
-        """Whether all distinct rows are remembered."""
+        """Whether all distinct rows are counted, not only a sample of them."""
         return self.level == 0
 
     @property

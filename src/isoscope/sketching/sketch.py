@@ -1,4 +1,4 @@
-"""Summarize a data set of any size in one pass, by sums over rows: a few d-vectors and one d×d matrix.
+"""Summarize a data set of any size in one pass by sums over rows: a few d-vectors and one d×d matrix.
 
 A sketch holds every sum over rows that a measurement needs. The sums are taken about the mean, so that a large mean
 costs no precision. Parts can be summarized separately, on any number of threads or machines, and then added.
@@ -110,13 +110,13 @@ def _check_labels(labels: Any, n: int, name: str) -> np.ndarray | None:
 
 
 def _holds_chunks(source: list[Any]) -> bool:
-    """Return whether a list holds chunks, or tuples that start with a chunk, rather than rows."""
+    """Return whether a list contains chunks, or tuples that start with a chunk, rather than rows."""
     return bool(source) and (isinstance(source[0], tuple) or getattr(source[0], "ndim", 1) == 2)
 
 
 @dataclass(eq=False)
 class Sketch:
-    """The sums over the rows of a data set, from which most measurements follow.
+    """The sums over the rows of a data set from which most measurements can be computed.
 
     ``a + b`` is the sketch of the rows of both, and ``Sketch()`` is the sketch of no rows.
 
@@ -197,7 +197,7 @@ class Sketch:
 
     @property
     def duplicates(self) -> float:
-        """The number of rows that equal an earlier row; estimated from a sample unless `rows.exact`."""
+        """The number of rows that equal an earlier row; it is estimated from a sample unless `rows.exact` is True."""
         return self.rows.copies
 
     def __add__(self, other: Sketch) -> Sketch:
@@ -268,12 +268,12 @@ class Sketch:
         return self.scatter / (self.n - 1)
 
     def isoscore(self, *, unbiased: bool = False) -> float:
-        """Return the IsoScore; see `isoscope.isoscore`. The unbiased one uses the sketch's groups if it has any."""
+        """Return the IsoScore; see `isoscope.isoscore`. The unbiased IsoScore uses the sketch's groups, if any."""
         self._check_measurable(4 if unbiased else 2, dimensions=2, variance=True)
         return float(formulas.isoscore(self._traces(unbiased), self.d))
 
     def isoscore_interval(self, *, confidence: float = 0.95) -> tuple[float, float]:
-        """Return the ends (low, high) of a jackknife confidence interval of the unbiased IsoScore, over groups.
+        """Return the bounds (low, high) of a confidence interval for the unbiased IsoScore, by a jackknife over groups.
 
         Parameters
         ----------
@@ -304,7 +304,7 @@ class Sketch:
         return formulas.student_interval(self.isoscore(unbiased=True), spread, confidence, len(left) - 1)
 
     def _traces(self, unbiased: bool) -> formulas.Traces:
-        """Return both traces of the covariance, in units of tr W."""
+        """Return (tr Σ)² and tr(Σ²) of the covariance Σ, both divided by (tr W)²."""
         trace = np.trace(self.scatter)  # dividing by it keeps the squares from overflowing
         one, squared, quartic = np.float64(1), np.sum((self.scatter / trace) ** 2), self.quartic / trace / trace
         if not unbiased:
@@ -317,7 +317,7 @@ class Sketch:
         return formulas.clip_traces(np, traces, one / (self.n - 1) ** 2, self.n, self.d)
 
     def _left_out(self) -> list[formulas.Traces]:
-        """Return the unbiased traces without each block of groups in turn."""
+        """Return the unbiased traces obtained by leaving out each block of groups in turn."""
         assert self.groups is not None
         return [self._clip_traces(traces) for traces in self.groups.left_out(self.mean, float(np.trace(self.scatter)))]
 
@@ -356,7 +356,7 @@ class Sketch:
         return np.maximum(np.linalg.eigvalsh(matrix)[::-1], 0)
 
     def anisotropy(self, k: int = 3, *, center: bool = False) -> np.ndarray:
-        """Return the variance shares of the k strongest axes; see `isoscope.anisotropy`."""
+        """Return the share of the variance along each of the k strongest axes; see `isoscope.anisotropy`."""
         self._check_measurable(1)
         if not 1 <= check_integer(k, "k") <= self.d:
             raise ParameterError(f"k is {k}: need 1 ≤ k ≤ {self.d}")
@@ -463,7 +463,7 @@ class Sketch:
 
     @classmethod
     def _from_parts(cls, tensors: dict[str, np.ndarray], numbers: dict[str, Any]) -> Sketch:
-        """Return the sketch of these parts; raise LookupError, TypeError or ValueError if they are inconsistent."""
+        """Build a sketch from saved parts; raise LookupError, TypeError or ValueError if they are inconsistent."""
         own = {f.name for f in fields(cls)} - {"rows", "types", "groups"}
         level, total = numbers.pop("rows.level"), numbers.pop("rows.total")
         rows = RowCounts(tensors.pop("rows.hashes"), tensors.pop("rows.counts"), total, level)
@@ -582,7 +582,7 @@ def _tile_rows(d: int) -> int:
 
 
 def _pivot(X: np.ndarray) -> np.ndarray:
-    """Return a point near the chunk's mean, from its first finite rows. Equal rows give it exactly."""
+    """Return a point near the chunk's mean, computed from its first rows; it is exact if these rows are equal."""
     few = X[:256].astype(np.float64)
     few = few[np.isfinite(few).all(axis=1)]
     return few[0] + (few - few[0]).mean(axis=0) if len(few) else np.zeros(X.shape[1])

@@ -35,7 +35,7 @@ class Pieces(Protocol):
         """Return a schema that fits the values of all pieces."""
 
     def read(self, piece: int, names: list[str], rows: int) -> Iterator[Any]:
-        """Read these columns of one piece, in record batches of at most `rows` rows."""
+        """Read these columns of one piece in record batches of at most `rows` rows."""
 
 
 class ArrowStore(Store):
@@ -108,7 +108,7 @@ class ArrowStore(Store):
         return np.concatenate(values) if values else np.empty(0, object)
 
     def _picked(self, names: list[str], indices: np.ndarray) -> Iterator[tuple[Any, np.ndarray]]:
-        """Yield record batches with these rows only, and their row numbers; skip pieces that contain none of them."""
+        """Yield record batches that contain only these rows, with their row numbers; skip pieces without such rows."""
         for piece in np.unique(np.searchsorted(self._ends, indices, side="right")):
             start = int(self._ends[piece]) - self._pieces.lengths[piece]
             for batch in self._batches(int(piece), names, 8_192):
@@ -209,7 +209,7 @@ class ParquetPieces:
 
 
 class IpcPieces:
-    """An Arrow or Feather file in record batches, also in the stream format that `datasets` writes."""
+    """An Arrow or Feather file in record batches, in the file format or in the stream format that `datasets` writes."""
 
     def __init__(self, path: Path) -> None:
         import pyarrow as pa
@@ -278,7 +278,7 @@ def _is_memory_mapped(source: Any, reader: Any) -> bool:
 
 
 def _cheapest(schema: Any) -> list[int]:
-    """Return a list with the index of a column of scalars, whose length is cheap to read, or an empty list."""
+    """Return a list with the index of one scalar column, whose length is cheap to read; empty if there is none."""
     import pyarrow.types as kinds
 
     return [i for i, field in enumerate(schema) if kinds.is_primitive(field.type)][:1]

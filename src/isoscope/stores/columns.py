@@ -1,4 +1,4 @@
-"""Selection of the columns for vectors, labels, types, text, … by name, and checks of their values."""
+"""Choose the columns for vectors, labels, types, text and other roles by name, and check their values."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class ColumnSpec:
         return {value for value in self.roles.values() if isinstance(value, str)}
 
     def without_values(self) -> ColumnSpec:
-        """Return the specification with empty tuples instead of values."""
+        """Return the specification with the passed values replaced by empty tuples."""
         return ColumnSpec(
             self.vectors, {role: v if v is None or isinstance(v, str) else () for role, v in self.roles.items()}
         )
@@ -105,7 +105,7 @@ def choose_vectors(candidates: Sequence[str], wanted: ColumnSpec, where: str, *,
 
 
 def choose_columns(available: Sequence[str], wanted: ColumnSpec, where: str) -> dict[str, str]:
-    """Return the column for each role without passed values: the requested one, or one with a common name."""
+    """Return a column for each role whose values were not passed: the requested column, or one with a common name."""
     chosen: dict[str, str] = {}
     for role in ROLES:
         requested = wanted.roles.get(role)
@@ -142,7 +142,7 @@ def _describe_candidates(candidates: Sequence[str]) -> str:
 
 
 def plain_values(values: Any, role: str, where: str = "") -> tuple[np.ndarray, np.ndarray | None]:
-    """Return values as int64, float64 or strings, and a mask of missing values (or None); missing text becomes ""."""
+    """Return values as int64, float64 or strings, and a mask of missing values or None; missing text becomes ""."""
     where = where or role
     array = _as_objects(values)
     if array.ndim != 1:
@@ -174,7 +174,7 @@ def plain_values(values: Any, role: str, where: str = "") -> tuple[np.ndarray, n
 
 
 def check_no_missing(missing: np.ndarray | None, role: str, where: str) -> None:
-    """Raise a `MissingValueError` if values are missing; it states their number and the first affected row."""
+    """Raise a `MissingValueError` if values are missing; the message states how many, and the first affected row."""
     if missing is not None and missing.any():
         raise MissingValueError(
             f"{where} is empty in {int(missing.sum())} of {plural(len(missing), 'row')}, first in row "

@@ -74,7 +74,7 @@ class _Frame:
         return True
 
     def full_schema(self) -> Any:
-        """Return the schema inferred from all rows; the first values alone may be missing, or integers by chance."""
+        """Return the schema inferred from all rows; the first values may be missing, or integers by coincidence."""
         import pyarrow as pa
 
         unsure = [field.name for field in self.schema if self._frame[field.name].dtype == object]
@@ -107,7 +107,7 @@ class _Frame:
 
 
 def _first(values: Any) -> Any:
-    """Return the first value of a column of objects that is not missing."""
+    """Return the first value that is not missing in a column of objects."""
     return next((v for v in values if v is not None), None) if values.dtype == object else None
 
 

@@ -20,7 +20,7 @@ _NUMBERS = {".fvecs": "<f4", ".bvecs": "u1", ".ivecs": "<i4"}
 
 
 class _Records:
-    """Rows that each begin with their number of dimensions; if it differs from the first row's, reading fails."""
+    """Rows that each begin with their number of dimensions; reading fails if this number differs between rows."""
 
     def __init__(self, path: Path, dim: int, number: np.dtype, n: int) -> None:
         record = np.dtype([("dim", "<i4"), ("vector", number, (dim,))])

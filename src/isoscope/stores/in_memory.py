@@ -1,4 +1,4 @@
-"""Stores over arrays: in memory, or memory-mapped from a file."""
+"""Stores over arrays that are in memory or memory-mapped from a file."""
 
 from __future__ import annotations
 

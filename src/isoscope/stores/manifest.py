@@ -1,4 +1,4 @@
-"""Manifests of the folders that `embed` and `apply` write: the settings, and whether a folder is complete."""
+"""Manifests in the folders that `embed` and `apply` write; they record the settings and whether a run is complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sources of vectors: detection of the format and choice of the reader."""
+"""Open a source of vectors: detect its format and choose the reader."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def _format(path: Path, start: bytes) -> str:
 
 
 def _suffix(path: Path) -> str:
-    """Return the file extension that determines the format, ignoring .gz after that of a text file."""
+    """Return the file extension that determines the format; a final .gz is ignored for text files."""
     suffix = path.suffix.lower()
     inner = path.with_suffix("").suffix.lower()
     return inner if suffix == ".gz" and inner in _TEXT else suffix

@@ -94,7 +94,7 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
 
 
 def _bits(dtype: str) -> int:
-    """Return the number of bits per value of a dtype, which is part of its name."""
+    """Return the number of bits per value of a dtype, which the name of the dtype contains."""
     digits = re.findall(r"\d+", "8" if dtype == "BOOL" else dtype)
     if not digits:
         raise ValueError(f"{dtype!r} is not a dtype")

@@ -29,7 +29,7 @@ class Sample:
         return len(self.rows)
 
     def first(self, m: int) -> np.ndarray:
-        """Return the positions, within this sample, of a smaller sample of m rows, in order."""
+        """Return the positions of a smaller sample of m rows within this sample, in ascending order."""
         if m >= len(self):
             return np.arange(len(self))
         return np.sort(np.argpartition(self.keys, m)[:m])
@@ -69,7 +69,7 @@ class Sampler:
             self._prune()
 
     def expect(self, rows: int) -> None:
-        """Skip rows whose keys are too large to be among the smallest, given the total number of rows.
+        """Set the total number of rows, so that rows with keys too large for the sample can be skipped.
 
         This allows for up to 1 in 1,000 non-finite rows; with more, `fell_short` may become true.
         """
@@ -109,7 +109,7 @@ class Sampler:
 
 
 def row_keys(first: int, count: int, seed: int) -> np.ndarray:
-    """Return a random 64-bit key for each of `count` rows, starting at row `first` (the splitmix64 finalizer)."""
+    """Return a random 64-bit key for each of `count` rows from row `first` on, computed by the splitmix64 finalizer."""
     with np.errstate(over="ignore"):
         keys = np.arange(first + 1, first + 1 + count, dtype=np.uint64) + np.uint64((seed * 0xD1342543DE82EF95) % 2**64)
         keys *= np.uint64(0x9E3779B97F4A7C15)

@@ -75,7 +75,7 @@ class ShardedStore(Store):
             before = size
 
     def slice(self, start: int, stop: int) -> tuple[Store, int]:
-        """Return the shards that hold the rows from `start` to `stop`, and the position of `start` in them."""
+        """Return the shards that contain the rows from `start` to `stop`, and the position of row `start` in them."""
         starts = np.concatenate([[0], self._ends()])
         low = int(np.searchsorted(starts, start, "right")) - 1
         high = max(int(np.searchsorted(starts, stop)), low + 1)
@@ -86,7 +86,7 @@ class ShardedStore(Store):
         return other, start - int(starts[low])
 
     def read_starts(self) -> list[int]:
-        """Return the rows where reading can start directly, in all shards."""
+        """Return the rows of all shards where reading can start directly."""
         starts = np.concatenate([[0], self._ends()])
         return [
             int(start) + row
@@ -99,7 +99,7 @@ class ShardedStore(Store):
         return unify_layouts(layouts, self._paths) if len(layouts) == len(self._stores) else None
 
     def has_column(self, name: str) -> bool:
-        """Return whether every shard has a column of this name without a role."""
+        """Return whether every shard has a column that has this name and no role."""
         return all(store.has_column(name) for store in self._stores)
 
     def _pick(self, indices: np.ndarray) -> np.ndarray:

@@ -38,7 +38,7 @@ class Batch(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Rows as read from a source: vectors, columns by their original names, and the share that has been read."""
+    """Rows read from a source: vectors, columns under their original names, and the share of the source read so far."""
 
     vectors: np.ndarray
     columns: dict[str, Any]
@@ -80,14 +80,14 @@ class Store(ABC):
 
     @abstractmethod
     def _pick(self, indices: np.ndarray) -> np.ndarray:
-        """Return the vectors of these rows; the indices are valid and strictly increasing."""
+        """Return the vectors of these rows, given valid and strictly increasing indices."""
 
     @abstractmethod
     def _values(self, name: str, indices: np.ndarray | None) -> Any:
-        """Return a column's values for all rows or for these indices, which are valid and strictly increasing."""
+        """Return a column's values for all rows, or for these indices, which must be valid and strictly increasing."""
 
     def _layout(self) -> Layout | None:
-        """Return the columns of the table as they are stored; None if the store is not a table."""
+        """Return the columns of the table as they are stored, or None if the store is not a table."""
         return None
 
     @property
@@ -109,11 +109,11 @@ class Store(ABC):
         return [*range(rows, len(self), rows)]
 
     def reopen_with(self, function: Callable[..., Store], *arguments: Any) -> None:
-        """Set the call with which another process opens the store, instead of receiving its rows."""
+        """Set the function call that opens the store in another process, so that its rows need not be sent."""
         self._reopen = function, arguments
 
     def slice(self, start: int, stop: int) -> tuple[Store, int]:
-        """Return a store to send to another process for the rows from `start` to `stop`, and their start in it.
+        """Return a store with rows `start` to `stop` to send to another process, and the position of `start` in it.
 
         If another process can open the files, this is the store itself; otherwise it is a copy of the rows.
         """
@@ -137,7 +137,7 @@ class Store(ABC):
     def batches(
         self, columns: Sequence[str] = (), rows: int | None = None, *, start: int = 0, other_columns: bool = False
     ) -> Iterator[Batch]:
-        """Yield all rows in order, in batches; call it again for another pass.
+        """Yield all rows in order, in batches; each call starts a new pass.
 
         Parameters
         ----------
@@ -183,7 +183,7 @@ class Store(ABC):
             start = stop
 
     def layout(self) -> Layout | None:
-        """Return the columns of the table, with Arrow types; None if the store is not a table."""
+        """Return the columns of the table with their Arrow types, or None if the store is not a table."""
         own = self._layout()
         return None if own is None else own.without(self._hidden).with_columns(self._given)
 
@@ -206,7 +206,7 @@ class Store(ABC):
         return vectors if inverse is None else vectors[inverse]
 
     def column(self, role: str, indices: Any = None) -> np.ndarray | None:
-        """Return the labels, types, text, … of all rows, or of these rows in this order; None if there are none.
+        """Return the column of a role, such as labels, for all rows or for these rows in this order; None if absent.
 
         Numbers are returned as int64 or float64, and text as strings. Only the requested rows are kept in memory.
         """
@@ -272,7 +272,7 @@ class Store(ABC):
         return MappedStore(self, function, dim, dtype, name)
 
     def with_column(self, role: str, values: Any) -> Store:
-        """Return the store with these values, one for each row, as its labels, types, text, …"""
+        """Return the store with these values, one for each row, as the column of a role, such as its labels or text."""
         plain, missing = plain_values(values, role)
         if len(plain) != len(self):
             raise ShapeError(
@@ -302,7 +302,7 @@ class Store(ABC):
         return other
 
     def without(self, role: str) -> Store:
-        """Return the store without its labels, types, text, …"""
+        """Return the store without the column of a role, such as its labels, types or text."""
         other = copy.copy(self)
         if role not in self._given:
             used = {name for each, name in self.columns.items() if each != role}
@@ -326,7 +326,7 @@ class Store(ABC):
         return self.columns.get(role)
 
     def _check_values(self, role: str, values: Any) -> np.ndarray:
-        """Return values as int64, float64 or strings; an error about missing values counts those in all rows."""
+        """Return values as int64, float64 or strings; if some are missing, the error states the number in all rows."""
         where = f"{self.name}: {self.columns[role]}"
         try:
             plain, missing = plain_values(values, role, where)
@@ -337,7 +337,7 @@ class Store(ABC):
         return plain
 
     def _check_indices(self, indices: Any) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return strictly increasing row numbers, and the indices that restore the given order (None if not needed)."""
+        """Return strictly increasing row numbers, and the indices that restore the given order (or None)."""
         rows = np.asarray(indices)
         if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
             raise ParameterError(

@@ -1,4 +1,4 @@
-"""Table layouts: the columns with their Arrow types, so that a table can be rewritten without loss."""
+"""Table layouts, which describe columns with their Arrow types so that a table can be rewritten without loss."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Layout:
 
 
 def output_names(store: Store) -> dict[str, str]:
-    """Return the output name of each role's column, for writing a store."""
+    """Return the name under which the column of each role is written."""
     return {role: role if name in (VECTOR_COLUMN, INVERSE_RANK) else name for role, name in store.columns.items()}
 
 
@@ -99,7 +99,7 @@ def wide_layout(schema: Any, dimensions: Sequence[str]) -> Layout:
 
 
 def unify_layouts(layouts: Sequence[Layout], where: Sequence[Any]) -> Layout:
-    """Return the layout for the rows of several tables; a column is null for tables that do not have it."""
+    """Return one layout for the rows of several tables; a column is null in rows from tables that lack it."""
     import pyarrow as pa
 
     first = layouts[0]
@@ -141,7 +141,7 @@ def arrow_type(values: np.ndarray) -> Any:
 def _with_feature(
     metadata: dict[bytes, bytes] | None, name: str, dtype: np.dtype, dim: int
 ) -> dict[bytes, bytes] | None:
-    """Return the `datasets` metadata with the new type of the vectors; otherwise `datasets` would cast them back."""
+    """Return the `datasets` metadata with the new vector type; otherwise `datasets` would cast the vectors back."""
     key = b"huggingface"
     if not metadata or key not in metadata:
         return metadata

@@ -33,14 +33,14 @@ class LineFormat(Protocol):
     """Whether double quotes may enclose line breaks."""
 
     def vectors(self, block: LineBlock) -> np.ndarray:
-        """Return the vectors of these lines, (m, d); raise an `InputError` with the number of an invalid line."""
+        """Return the vectors of these lines as an (m, d) array; if a line is invalid, raise an error that names it."""
 
     def values(self, block: LineBlock, name: str) -> Any:
         """Return the values of a column in these lines."""
 
 
 class LineStore(Store):
-    """A store with one vector on each line; to find a row, the file is scanned, but only its line is parsed."""
+    """A store with one vector on each line; to find a row, the file is scanned, but only that row's line is parsed."""
 
     def __init__(self, path: Path, form: LineFormat, columns: Mapping[str, str], length: int | None = None) -> None:
         super().__init__(path.name, form.dim, form.dtype, columns)
@@ -119,7 +119,7 @@ def _concatenate(arrays: list[np.ndarray]) -> np.ndarray:
 
 
 def _batch_offsets(length: int, first: int, rows: int) -> Iterator[int]:
-    """Return the offsets that split a block into batches of `rows` rows, if the current batch needs `first` more."""
+    """Yield the offsets at which batches start in a block: after the first `first` rows, then every `rows` rows."""
     yield from range(0, min(first, length), first)
     yield from range(first, length, rows)
 
@@ -128,7 +128,7 @@ def _batch_offsets(length: int, first: int, rows: int) -> Iterator[int]:
 
 
 class _CellLines:
-    """Lines of cells; the vectors are in several numeric columns, or in one column of lists."""
+    """Lines of cells, with the vectors in several numeric columns or in one column of lists."""
 
     dtype = np.dtype(np.float64)  # keeps all digits
 
@@ -184,7 +184,7 @@ class _CellLines:
                 parse_integer(cell, f"{self.path}: column {name}")
 
     def rows(self, block: LineBlock) -> list[list[str]]:
-        """Return the cells of each line; raise an error if a line has too few or too many."""
+        """Return the cells of each line; raise an error if a line has too few or too many cells."""
         rows = [_split_line(line, self.delimiter) for line in block.lines]
         for row, number in zip(rows, block.numbers, strict=True):
             if len(row) != len(self.names):
@@ -264,7 +264,7 @@ def _first_lines(path: Path, *, quoted: bool) -> LineBlock:
 
 
 def _are_names(head: list[str], rows: list[list[str]]) -> bool:
-    """Return whether the first line contains column names: no numbers, or words above numbers, or 0, 1, 2, …
+    """Return whether the first line has column names: no numbers, words above numbers, or the numbers 0, 1, 2, …
 
     A first line of numbers with an empty cell is a data row, which must not be lost.
     """
@@ -281,7 +281,7 @@ def _are_names(head: list[str], rows: list[list[str]]) -> bool:
 
 
 def _choose_columns(form: _CellLines, sample: list[list[str]], wanted: ColumnSpec) -> dict[str, str]:
-    """Set the columns of the vectors from the first rows, and return the column of each role."""
+    """Choose the vector columns from the first rows and set them; return the column of each role."""
     where, names = str(form.path), form.names
     lists, numbers = [], []
     for i, name in enumerate(names):

@@ -112,7 +112,7 @@ def _rank_values(ranks: np.ndarray, name: str) -> np.ndarray:
 
 
 def _is_fraction(cell: bytes) -> bool:
-    """Return whether a cell is a number with a decimal point or an exponent, not a word or a node number."""
+    """Return whether a cell is a number with a decimal point or an exponent, unlike a word or a node number."""
     try:
         float(cell)
     except ValueError:
@@ -131,7 +131,7 @@ def _count_numbers(cells: list[bytes]) -> int:
 
 
 class _WordBinary:
-    """A word2vec binary file; its rows differ in length, so one scan finds where they begin."""
+    """A word2vec binary file; its rows differ in length, so the file is scanned once to find where they begin."""
 
     dtype = np.dtype(np.float32)
     scanned = True
@@ -192,7 +192,7 @@ class _Words:
 
 
 class _Ranks:
-    """The column of word ranks in a binary file, counted from 1, or of the inverse ranks."""
+    """The column of word ranks in a binary file, counted from 1, or the column of inverse ranks."""
 
     def __init__(self, n: int, name: str) -> None:
         self._n, self._name = n, name

@@ -1,4 +1,4 @@
-"""Writing of stores to files and databases, batch by batch; files are written atomically."""
+"""Write stores to files and databases, batch by batch; files are written atomically."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _can_drop_column(error: ColumnError, store: Store) -> bool:
 
 
 def check_writable(path: str | os.PathLike[str]) -> Path:
-    """Return the path of a file to write; raise an `OutputError` if its extension or its folder is not suitable."""
+    """Return the path of a file to write; raise an `OutputError` if its extension or its folder cannot be used."""
     path = Path(path).expanduser()
     if path.suffix.lower() not in ENDINGS:
         raise OutputError(f"{path} does not have a supported extension: need .npy, .safetensors or .parquet")
@@ -126,7 +126,7 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
 
 
 def is_folder(path: Path) -> bool:
-    """Return whether a path means a folder: it has no extension, or it is a folder with the extension of no format."""
+    """Return whether a path denotes a folder: it has no extension, or it is a folder without a format's extension."""
     return not path.suffix or (path.suffix.lower() not in ENDINGS and path.is_dir())
 
 
@@ -218,7 +218,7 @@ class ArrayTarget:
         self._file.close()
 
     def _preallocate(self, at: int, length: int) -> None:
-        """Reserve as many bytes as are already written, if possible, for fewer extents and faster writes."""
+        """If possible, reserve disk space in proportion to the bytes written so far, which makes writes faster."""
         if at > _WRITE_BYTES and at + length > self._allocated and hasattr(os, "posix_fallocate"):
             ahead = max(length, min(at, _MAX_PREALLOCATION))
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Affine repairs that are fitted from a sketch: out of core, incrementally, or on many machines."""
+"""Affine repairs, which can be fitted from a sketch: out of core, incrementally or on many machines."""
 
 from __future__ import annotations
 

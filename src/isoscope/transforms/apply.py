@@ -1,4 +1,4 @@
-"""Application of a repair to a store of any size, on all cores and in bounded memory."""
+"""Apply a repair to a store of any size, on all cores and in bounded memory."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def _ignore_message(words: str) -> None:
 def _write_file(
     repair: Repair | PlainRepair, store: Store, path: Path, columns: bool, progress: Progress = ignore_progress
 ) -> int:
-    """Write the repaired vectors of a store to one file, atomically; two processes may do so simultaneously."""
+    """Write the repaired vectors of a store to one file, atomically; two processes may write it simultaneously."""
     work = _BatchTransform(repair, store)
     with atomic_replace(path) as temporary:
         return _write_rows(work, temporary, path.suffix.lower(), columns, progress)

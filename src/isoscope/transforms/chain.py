@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Chain(Repair):
-    """A sequence of repairs, each fitted to the output of the previous one; without steps, it changes nothing.
+    """A sequence of repairs, each fitted to the output of the previous one; a chain without steps changes nothing.
 
     Parameters
     ----------

@@ -32,7 +32,7 @@ ScoreCoefficients = tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]
 
 
 class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
-    """A repair that subtracts from each vector the mean of its cluster.
+    """A repair that assigns each vector to a cluster and subtracts the cluster's mean.
 
     Parameters
     ----------
@@ -219,7 +219,7 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         return np.concatenate(list(map_in_threads(place, parts, len(parts))))
 
     def score_coefficients(self) -> ScoreCoefficients:
-        """Return the linear, constant and quadratic terms of each log-likelihood in x − shift, and the shift."""
+        """Return the linear, constant and quadratic terms in x − shift of each log-likelihood, and the shift."""
         found: ScoreCoefficients = self._cache_derived(_score_coefficients, "centers_", "precisions_", "offsets_")
         return found
 
@@ -265,7 +265,7 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         return self._add_removal(graph, graph.subtract_means(vectors, self.means_, codes), codes)
 
     def _add_codes(self, graph: Graph, vectors: str) -> str:
-        """Add nodes that find each vector's cluster, in float64, because rounding could change the cluster."""
+        """Add nodes that find each vector's cluster in float64, because float32 rounding could change the cluster."""
         linear, constant, quadratic, shift = self.score_coefficients()
         x = graph.add("Sub", graph.cast(vectors, np.float64), shift)
         scores = graph.add("Add", graph.add("MatMul", x, linear), constant)
@@ -362,7 +362,7 @@ class ClusterNull(ClusterCenter):
         return take(xp, xp.concat(parts, axis=0), np.argsort(np.concatenate(places), kind="stable"))
 
     def _add_removal(self, graph: Graph, centered: str, codes: str) -> str:
-        """Add nodes that remove the directions of each vector's cluster, and leave those of other clusters."""
+        """Add nodes that remove the directions of each vector's own cluster, but not those of other clusters."""
         clusters, k, d = self.components_.shape
         if not k:
             return centered

@@ -1,4 +1,4 @@
-"""Export of repairs as ONNX models, or as modules of a Sentence Transformers pipeline."""
+"""Export repairs as ONNX models or as modules of a Sentence Transformers pipeline."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Graph:
         return output
 
     def cast(self, value: str, dtype: type) -> str:
-        """Add a conversion to another dtype."""
+        """Add a node that converts values to another dtype."""
         return self.add("Cast", value, to=self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
     def subtract_means(self, vectors: str, means: np.ndarray, codes: str | None = None) -> str:
@@ -103,7 +103,7 @@ class Graph:
         return rest
 
     def remove_directions(self, vectors: str, directions: np.ndarray, along: str) -> str:
-        """Add nodes that subtract directions, weighted by the coordinates `along` them."""
+        """Add nodes that subtract each direction, multiplied by the vectors' coordinates `along` it."""
         return self.add("Sub", vectors, self.add("MatMul", along, directions.astype(np.float32)))
 
     def _constant(self, value: np.ndarray) -> str:

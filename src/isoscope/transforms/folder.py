@@ -1,4 +1,4 @@
-"""Application of a repair to a store in parts, into a folder of files that many processes can write."""
+"""Apply a repair to a store in parts, and write them to a folder that many processes can share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Formulas of affine repairs, which apply saved repairs without the slow import of scikit-learn."""
+"""Formulas of affine repairs, and saved repairs that are applied without the slow import of scikit-learn."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def subtract(xp: Any, X: Array, parts: Iterable[np.ndarray], rows: np.ndarray | None = None) -> Array:
-    """Subtract each part from X, one after the other; with `rows`, subtract these rows of each part."""
+    """Subtract each part from X, one after another; if `rows` is given, subtract these rows of each part."""
     for part in parts:
         values = asarray_like(xp, X, part, X.dtype)
         X = X - (values if rows is None else take(xp, values, rows))

@@ -1,4 +1,4 @@
-"""Saving and loading of repairs, in a folder with arrays as safetensors and the rest as JSON; never pickle."""
+"""Save and load repairs: a folder contains arrays as safetensors and the rest as JSON; pickle is never used."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def save(repair: Repair, folder: str | os.PathLike[str]) -> None:
 
 
 def _serialize(repair: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return a repair's configuration and arrays; array names of a chain's steps begin with the step number."""
+    """Return a repair's configuration and arrays; in a chain, array names begin with the number of the step."""
     name = type(repair).__name__
     about: dict[str, Any] = {"class": name, "dimensions": int(repair.n_features_in_)}
     if hasattr(repair, "feature_names_in_"):
@@ -183,7 +183,7 @@ def read(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.n
 
 @contextmanager
 def reraise_as_input_error(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Convert any error in the block into an `InputError` that names the folder."""
+    """Convert any error in a `with` block into an `InputError` that names the folder."""
     from safetensors import SafetensorError
 
     try:

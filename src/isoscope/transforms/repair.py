@@ -61,7 +61,7 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return xp.astype(self._apply(xp, xp.astype(X, xp.float32)), X.dtype)
 
     def _checked(self, X: Any) -> Array:
-        """Return X after checking it: a torch tensor unchanged, anything else as a NumPy array."""
+        """Check X and return it: a torch tensor unchanged, and anything else as a NumPy array."""
         if self._is_plain(X):
             return X
         if is_source(X):
@@ -95,7 +95,7 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return False
 
     def _add_to_onnx(self, graph: Graph, vectors: str) -> str:
-        """Add the nodes that map `vectors` to the repaired ones, and return the name of the last output."""
+        """Add the nodes that repair `vectors`, and return the name of the last output."""
         raise NotImplementedError
 
     def _check_tensor(self, X: Any) -> None:
@@ -187,7 +187,7 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     # saving
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the fitted repair to a folder: arrays as safetensors, the rest as JSON; never pickle."""
+        """Write the fitted repair to a folder: arrays as safetensors and the rest as JSON, without pickle."""
         from isoscope.transforms.persistence import save
 
         check_is_fitted(self)
@@ -210,7 +210,7 @@ def is_source(X: Any) -> bool:
 
 
 def as_store(X: Any) -> Store:
-    """Return X as a store, opened if it is a path."""
+    """Return X as a store; a path is opened."""
     return X if isinstance(X, Store) else open_store(X)
 
 

@@ -51,7 +51,7 @@ class RepairModule(Module):  # type: ignore[misc]
         local_files_only: bool = False,
         **kwargs: Any,
     ) -> Self:
-        """Return a saved module from a folder or the hub."""
+        """Load a saved module from a folder or from the Hugging Face Hub."""
         folder = cls.load_dir_path(
             model_name_or_path,
             subfolder=subfolder,

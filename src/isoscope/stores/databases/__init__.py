@@ -1,1 +1,1 @@
-"""Vectors in databases: PostgreSQL, Qdrant, LanceDB and Chroma, read page by page and written by id."""
+"""Read and write vectors in databases: PostgreSQL, Qdrant, LanceDB and Chroma."""

@@ -1,4 +1,4 @@
-"""Database addresses: parsing, and removal of secrets before an address is shown."""
+"""Parse database addresses, and remove secrets before an address is shown."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FORMS = {
 
 @dataclass(frozen=True, repr=False)
 class Address:
-    """The address of vectors in a database; its text form contains no secret."""
+    """The address of vectors in a database; its string form contains no secrets."""
 
     kind: str
     """The kind of database: postgresql, qdrant, lancedb or chroma."""
@@ -57,7 +57,7 @@ class Address:
         return f"{self.kind}:{place}{collection}" + ("?" + "&".join(pairs) if pairs else "")
 
     def redact(self, message: str) -> str:
-        """Return a message, such as a driver's error, on one line and without the secrets of this address."""
+        """Return a message, such as a driver's error, as one line without the secrets of this address."""
         for secret in self._secrets():
             message = message.replace(secret, "…")
         if "://" in self.place:  # a folder name may be part of any word
@@ -80,7 +80,7 @@ class Address:
 
 
 def parse_address(text: Any) -> Address | None:
-    """Return the database address in a text, or None for anything else, such as a path.
+    """Parse a string as a database address; return None for anything else, such as a path.
 
     Raises a `ParameterError` for an address with a syntax error.
 
@@ -118,7 +118,7 @@ def redact_source_name(name: str) -> str:
 
 
 def redact_passwords(message: str) -> str:
-    """Return a message without anything that looks like the password of an address.
+    """Return a message without anything that looks like a password in an address.
 
     This covers addresses that are passed where a file is expected.
 
@@ -152,12 +152,12 @@ def _parse_other(kind: str, rest: str) -> Address:
     place, _, first = place.partition("?")
     collection, _, second = collection.partition("?")
     if not place:
-        raise ParameterError(f"{kind}: has no path or URL: need {_FORMS[kind]}")
+        raise ParameterError(f'the address "{kind}:" has no path or URL: need {_FORMS[kind]}')
     return Address(kind, place, collection, _parse_options(first, kind) | _parse_options(second, kind))
 
 
 def _parse_error(kind: str, colon: str) -> ParameterError:
-    """Return the error for an address that cannot be parsed, without the address: it may contain a password."""
+    """Return the error for an address that cannot be parsed; it omits the address, which may contain a password."""
     return ParameterError(
         f"{kind}{colon}…: cannot parse the address; in a user name or password, write %40 for @, %2F for /, %3F "
         f"for ?, %23 for # (need {_FORMS[kind]})"
@@ -165,7 +165,7 @@ def _parse_error(kind: str, colon: str) -> ParameterError:
 
 
 def _parse_options(query: str, kind: str) -> dict[str, str]:
-    """Return the options after the "?"; a plus sign is kept, as in libpq."""
+    """Return the options after the "?"; a plus sign is kept as it is, as in libpq."""
     options: dict[str, str] = {}
     for pair in query.split("&") if query else []:
         name, equals, value = pair.partition("=")

@@ -1,4 +1,4 @@
-"""Code that all databases share: opening, clients for collections, row counts, notes, retries and payloads."""
+"""Code that all databases share, for clients, row counts, notes, retries and payloads."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ def _load(table: Mapping[str, tuple[str, str]], address: Address) -> Callable[..
 
 
 class Destination(Protocol):
-    """A table or collection to which rows are written by id; writing the same row again has no further effect."""
+    """A table or collection to which rows are written by id; writing the same row again changes nothing."""
 
     def begin(self, dim: int, dtype: np.dtype, layout: Layout | None, about: Mapping[str, str]) -> bool:
-        """Create the table or collection if needed; return whether an earlier run with the same `about` left rows.
+        """Create the table or collection if needed; return whether an earlier run with the same `about` wrote rows.
 
         `about["ids"]` is the name of the id column, or empty if the source has no ids. Raises an `OutputError`, before
         changing anything, if the destination has another origin or was not created by isoscope.
@@ -84,13 +84,13 @@ class Destination(Protocol):
         """Return a boolean mask of the ids that the destination does not contain yet."""
 
     def write(self, batch: Batch) -> None:
-        """Write the rows of a batch under `columns["ids"]`, with its other columns; return once they are durable."""
+        """Write the rows of a batch under `columns["ids"]`, with its other columns; return when they are on disk."""
 
     def finish(self, rows: int) -> None:
         """Record that all rows are written."""
 
     def clear(self) -> None:
-        """Delete what an earlier run wrote; raise an `OutputError` if isoscope did not create the destination."""
+        """Delete the rows of an earlier run; raise an `OutputError` if isoscope did not create the destination."""
 
     def close(self) -> None:
         """Close the connection."""
@@ -147,7 +147,7 @@ class Client(ABC):
 
     @abstractmethod
     def _explain(self, error: Exception, reason: str) -> str:
-        """Return an explanation of an error and advice; empty if the error is unknown."""
+        """Return an explanation of an error with advice, or an empty string if the error is unknown."""
 
     def check_address(self, *, reading: bool) -> None:
         """Raise an error unless the folder belongs to this database and the address contains a collection name."""
@@ -194,7 +194,7 @@ class Client(ABC):
 def check_folder(
     address: Address, is_own: Callable[[Path], bool], product: str, server_form: str = "", *, reading: bool
 ) -> None:
-    """Raise an error unless a path is, or can become, a folder of this database; drivers would write to any folder."""
+    """Raise an error if a path is not, and cannot become, a folder of this database; drivers accept any folder."""
     path = Path(address.place).expanduser()
     is_free = not path.exists() or (path.is_dir() and not any(path.iterdir()))
     if is_own(path) or (is_free and not reading):
@@ -286,7 +286,7 @@ def check_distance(address: Address, known: Iterable[str]) -> None:
 
 
 def format_note(about: Mapping[str, str], rows: int | None = None) -> str:
-    """Return the note on a collection: its origin, and the number of rows once all are written.
+    """Return the note for a collection: its origin, and the number of rows if all rows are written.
 
     Examples
     --------
@@ -325,7 +325,7 @@ def check_row_count(written: int, found: int, where: str) -> None:
     if found < written:
         raise OutputError(
             f"{where} has {found} rows although {written} were written, so some rows share an id: use unique ids, or "
-            "pass no ids to number the rows"
+            "omit the ids to have the rows numbered automatically"
         )
 
 
@@ -390,7 +390,7 @@ class CollectionInfo(NamedTuple):
 
     @classmethod
     def from_schema(cls, schema: Any) -> CollectionInfo:
-        """Return the properties in the metadata of a schema; all are empty if the schema is None."""
+        """Return the properties in the metadata of a schema; if the schema is None, all properties are empty."""
         metadata = getattr(schema, "metadata", None) or {}
         return cls(*(metadata.get(key, b"").decode() for key in _INFO_KEYS))
 
@@ -399,7 +399,7 @@ _INFO_KEYS = (b"isoscope:distance", b"isoscope:vectors", b"isoscope:ids")
 
 
 def object_field(name: str) -> Any:
-    """Return the Arrow field for a column of objects as JSON."""
+    """Return the Arrow field for a column of objects stored as JSON."""
     import pyarrow as pa
 
     return pa.field(name, pa.string(), metadata={_KIND: _OBJECTS})

@@ -1,4 +1,4 @@
-"""Chroma collections: reading them as stores, and writing to them."""
+"""Read Chroma collections as stores, and write to them."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def _is_unreachable(error: Exception) -> bool:
 
 
 def open_chroma(address: Address, wanted: ColumnSpec) -> Store:
-    """Open a Chroma collection as a store; its documents are the text, its metadata fields are columns.
+    """Open a Chroma collection as a store; its documents are the text, and its metadata fields are columns.
 
     Parameters
     ----------
@@ -208,7 +208,7 @@ def open_chroma(address: Address, wanted: ColumnSpec) -> Store:
 
 
 class ChromaStore(Store):
-    """The rows of a Chroma collection, requested by id; requests by row number get slower as the number grows."""
+    """The rows of a Chroma collection, read by id, because reading by row number is slow for high numbers."""
 
     def __init__(self, client: ChromaClient, wanted: ColumnSpec) -> None:
         where = client.address.redacted

@@ -1,4 +1,4 @@
-"""LanceDB tables: reading them as stores, and writing to them."""
+"""Read LanceDB tables as stores, and write to them."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def open_lance(address: Address, wanted: ColumnSpec) -> Store:
 
 
 class LancePieces:
-    """One version of a table in blocks of rows, excluding rows without a usable vector."""
+    """One version of a table, in blocks of rows; rows without a usable vector are excluded."""
 
     def __init__(self, address: Address, table: Any, rows: int, bad: Sequence[int]) -> None:
         self._address, self._table, self._version = address, table, table.version
@@ -185,7 +185,7 @@ def _has_tables(folder: Path) -> bool:
 
 
 def _read_note(schema: Any) -> str | None:
-    """Return isoscope's note, which is on the table while it is written, and on a column once it is complete."""
+    """Return isoscope's note, which is on the table until the table is complete, and then on a column."""
     note = (schema.metadata or {}).get(NOTE.encode())
     for field in schema:
         note = (field.metadata or {}).get(NOTE.encode(), note)
@@ -193,7 +193,7 @@ def _read_note(schema: Any) -> str | None:
 
 
 def _drop_notes(schema: Any) -> Any:
-    """Return the schema without isoscope's notes, for another table."""
+    """Return the schema without isoscope's notes, so that it can be used for another table."""
     import pyarrow as pa
 
     def without_notes(metadata: dict[bytes, bytes] | None) -> dict[bytes, bytes]:
@@ -277,7 +277,7 @@ def _find_rows_without_vector(address: Address, table: Any, vectors: str, rows: 
 
 
 def open_lance_destination(address: Address) -> LanceDestination:
-    """Open a LanceDB table for writing, ``lancedb:PATH#table``."""
+    """Open a LanceDB table for writing, given an address ``lancedb:PATH#table``."""
     check_options(address.options, [], address.redacted)
     return LanceDestination(address, _open_table(address, reading=False))
 
@@ -420,7 +420,7 @@ def _column_roles(schema: Any) -> dict[str, str]:
 
 
 def _checksums(ids: Sequence[Any] | np.ndarray) -> np.ndarray:
-    """Return a checksum of each id; equal ids have equal checksums, but different ids may collide."""
+    """Return a checksum of each id; equal ids have equal checksums, but distinct ids may also collide."""
     values = ids.tolist() if isinstance(ids, np.ndarray) else ids
     return np.fromiter(map(hash, values), np.int64, len(values))
 

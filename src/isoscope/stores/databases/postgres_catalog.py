@@ -1,4 +1,4 @@
-"""PostgreSQL's catalog: tables, columns, keys and vector types."""
+"""Look up tables, columns, keys and vector types in the PostgreSQL catalog."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class VectorType(NamedTuple):
 
 
 def choose_vector_type(connection: Any, dtype: np.dtype, dim: int, wanted: str | None, where: str) -> VectorType:
-    """Return the requested type, or one that stores these numbers exactly: pgvector's if installed, else arrays."""
+    """Return the requested type, or one that stores these numbers exactly: from pgvector if installed, else arrays."""
     from psycopg import sql
 
     rows = connection.execute(
@@ -180,7 +180,7 @@ class Key(NamedTuple):
         return identifier(self.name, of)
 
     def id(self) -> Any:
-        """Return the SQL expression for the id of a row, which is a bigint or text."""
+        """Return the SQL expression for the id of a row, as bigint or text."""
         from psycopg import sql
 
         return sql.SQL("{}::bigint" if self.is_integer else "{}::text").format(self.sql())
@@ -284,7 +284,7 @@ def require_table(connection: Any, address: Address) -> tuple[Address, Table]:
 
 
 def _tables(connection: Any) -> list[str]:
-    """Return the tables and views with vectors; names outside the search path include the schema."""
+    """Return the tables and views that have vectors; a name outside the search path includes its schema."""
     rows = connection.execute(
         "SELECT DISTINCT CASE WHEN pg_table_is_visible(c.oid) THEN quote_ident(c.relname) ELSE quote_ident(n.nspname) "
         "|| '.' || quote_ident(c.relname) END FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN "
@@ -323,7 +323,7 @@ def count_dimensions(connection: Any, table: Table, column: Column) -> dict[int 
 
 
 def _dimensions(column: Column) -> Any:
-    """Return the SQL expression for the dimensions of a vector; it is null for an array that is not a vector."""
+    """Return the SQL expression for a vector's number of dimensions; it is null for an array that is not a vector."""
     from psycopg import sql
 
     name = identifier(column.name)
@@ -334,7 +334,7 @@ def _dimensions(column: Column) -> Any:
 
 
 def check_unique_key(connection: Any, table: Table, key: Key, where: str) -> None:
-    """Raise an error unless the key is unique; otherwise rows could be skipped or written to the wrong row."""
+    """Raise an error if the key is not unique, because rows could be skipped or vectors written to the wrong row."""
     from psycopg import sql
 
     form = sql.SQL("SELECT count(*), count({0}), count(DISTINCT {0}) FROM {1}").format(key.sql(), table.sql)
@@ -365,7 +365,7 @@ def identifier(name: str, of: str | None = None) -> Any:
 
 
 def split_name(name: str) -> tuple[str | None, str]:
-    """Return the schema and the name; in double quotes, a dot is part of the name and two quotes stand for one."""
+    """Split a name into schema and name; inside double quotes, a dot is kept, and two quotes stand for one."""
     parts: list[str] = [""]
     quoted = False
     for at, letter in enumerate(name):

@@ -1,4 +1,4 @@
-"""PostgreSQL's binary COPY format, read and written column by column with NumPy, without a loop over rows."""
+"""Read and write PostgreSQL's binary COPY format column by column with NumPy, without a loop over rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NATIVE = (*_NUMBERS, *_TIMES, *VARYING)
 
 
 class CopiedRows:
-    """The rows of a binary COPY; call `vectors` or `column` once for each field, in order."""
+    """The rows from a binary COPY; call `vectors` or `column` once for each field, in order."""
 
     def __init__(self, messages: Sequence[Any], fields: int) -> None:
         self._bytes = np.frombuffer(b"".join(messages), np.uint8)
@@ -71,7 +71,7 @@ class CopiedRows:
         return np.array(starts, np.int64), np.array(ends, np.int64)
 
     def _gather(self, at: np.ndarray, width: int) -> np.ndarray:
-        """Return `width` bytes from each position, (n, width); without a copy if the positions are evenly spaced."""
+        """Return `width` bytes from each position as an (n, width) array; evenly spaced positions need no copy."""
         if len(at) > 1 and width:
             step = int(at[1] - at[0])
             if (np.diff(at) == step).all():
@@ -79,14 +79,14 @@ class CopiedRows:
         return sliding_window_view(self._bytes, width)[at] if width else np.empty((len(at), 0), np.uint8)
 
     def _next(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the position and length of the next field in each row; the length of null is -1."""
+        """Return the position and length of the next field in each row; a null has length -1."""
         lengths = self._gather(self._at, 4).view(">i4")[:, 0].astype(np.int64)
         at = self._at + 4
         self._at = at + np.maximum(lengths, 0)
         return at, lengths
 
     def vectors(self, kind: str, dim: int) -> np.ndarray:
-        """Return the next field as vectors, (n, dim)."""
+        """Return the next field as an (n, dim) array of vectors."""
         at, lengths = self._next()
         form = vector_form(kind, dim)
         if not (lengths == form.itemsize).all():
@@ -135,7 +135,7 @@ class CopiedRows:
 
 
 def _byte_positions(at: np.ndarray, lengths: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield slices of the output and the positions of their bytes, in parts because a position takes 8 bytes."""
+    """Yield slices of the output with the positions of their bytes; slices save memory, as a position takes 8 bytes."""
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     row = 0
     while row < len(at):
@@ -149,7 +149,7 @@ def _byte_positions(at: np.ndarray, lengths: np.ndarray) -> Iterator[tuple[slice
 
 
 def vector_form(kind: str, dim: int) -> np.dtype:
-    """Return the binary layout of a vector: pgvector's own, or an array whose elements have a length prefix."""
+    """Return the binary layout of a vector: that of pgvector, or an array whose elements have a length prefix."""
     number = _ELEMENTS[kind]
     if not kind.startswith("_"):
         return np.dtype([("dim", ">i2"), ("unused", ">i2"), ("x", number, (dim,))])
@@ -176,7 +176,7 @@ def arrow_kind(kind: str) -> Any:
 
 
 def pack_vectors(vectors: np.ndarray, kind: str) -> np.ndarray:
-    """Return vectors as the bytes of a field, (n, width)."""
+    """Return vectors as the bytes of a field, in an (n, width) array."""
     n, dim = vectors.shape
     form = vector_form(kind, dim)
     rows = np.zeros(n, form)

@@ -1,4 +1,4 @@
-"""Reading of vectors from PostgreSQL, as pgvector columns or arrays, page by page in the order of the key."""
+"""Read vectors from PostgreSQL, stored as pgvector columns or arrays, page by page in key order."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class _Page(NamedTuple):
 
 
 class PostgresStore(Store):
-    """The rows of a table or view that have a vector, in the order of its key.
+    """The rows of a table or view that have a vector, in key order.
 
     Each page is a query that starts after the last key of the previous page, so reading can resume after a lost
     connection. All queries see one snapshot as long as the connection is open.
@@ -116,7 +116,7 @@ class PostgresStore(Store):
         return np.concatenate(values) if values else np.empty(0, object)
 
     def _pages(self, names: list[str], rows: int, start: int, *, vectors: bool) -> Iterator[_Page]:
-        """Yield pages from a row on; each starts after the last key of the previous page."""
+        """Yield pages, starting at a row; each page starts after the last key of the previous page."""
         from psycopg import sql
 
         len(self)  # connects if needed; row numbers refer to the snapshot of this connection
@@ -161,7 +161,7 @@ class PostgresStore(Store):
         return at, known.get(at)
 
     def _picked(self, names: list[str], indices: np.ndarray, *, vectors: bool) -> Iterator[_Page]:
-        """Yield rows by number; the server selects a few rows, and many rows are selected from the pages."""
+        """Yield rows by number; the server selects them if they are few, otherwise they are selected from pages."""
         from psycopg import sql
 
         low, high = int(indices[0]), int(indices[-1]) + 1
@@ -185,7 +185,7 @@ class PostgresStore(Store):
 
     @property
     def _counter(self) -> str:
-        """Return a column name that the table does not use."""
+        """Return a name for the row number that no column of the table uses."""
         taken = {column.name for column in self._table.columns}
         return next(name for i in range(len(taken) + 1) if (name := f"row{i or ''}") not in taken)
 

@@ -96,12 +96,12 @@ class Session:
 
     @classmethod
     def release_all_snapshots(cls) -> None:
-        """End the snapshots of all reading sessions of this process, which block changes to their tables."""
+        """End the snapshots of all reading sessions in this process, because they block changes to the tables."""
         for session in list(cls.open_readers):
             session.release_snapshot()
 
     def release_snapshot(self) -> None:
-        """End the snapshot and its locks; the next call of `run` begins a new one."""
+        """End the snapshot and release its locks; the next call of `run` begins a new snapshot."""
         with self._lock, suppress(Exception):
             if self._connection is not None:
                 self.snapshot += 1
@@ -135,7 +135,7 @@ class Session:
         return bool(is_lost)
 
     def _connect(self) -> None:
-        """Open the first connection without retries; a failure means a wrong address or a server that is down."""
+        """Open the first connection without retries; if it fails, the address is wrong or the server is down."""
         import psycopg
 
         try:

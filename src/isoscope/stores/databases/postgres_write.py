@@ -1,4 +1,4 @@
-"""Writing to PostgreSQL: a new column of a table, or a new table, with one transaction per batch."""
+"""Write vectors to PostgreSQL, to a new column or a new table, with one transaction per batch."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _RESUME_HINT = "rerun the same command to resume"
 
 
 class PostgresDestination:
-    """A PostgreSQL column that is filled by the key of its table, or a table into which rows are inserted.
+    """A PostgreSQL column whose rows are matched by the table's key, or a table into which rows are inserted.
 
     An existing table that isoscope did not create receives a new column. Otherwise a table is created, with the other
     columns of the source. The comment on the column or table records the origin of the rows.
@@ -285,7 +285,7 @@ class PostgresDestination:
             )
 
     def _create_table(self, ids: np.ndarray) -> None:
-        """Create the table, with a key for ids of this type."""
+        """Create the table with a key column for ids of this type."""
         kind = "bigint" if ids.dtype.kind in "iu" else "text"
         known = {} if self._layout is None else {field.name: field for field in self._layout.others}
         name = self._about.get("ids", "")

@@ -1,4 +1,4 @@
-"""Qdrant collections: reading them as stores, and writing to them."""
+"""Read Qdrant collections as stores, and write to them."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _folders: WeakValueDictionary[str, Any] = WeakValueDictionary()  # a process can
 
 @atexit.register
 def _close_clients() -> None:
-    """Close open folders before the interpreter shuts down; otherwise the client would print a traceback."""
+    """Close open database folders before the interpreter shuts down; otherwise the client would print a traceback."""
     for client in list(_folders.values()):
         client.close()
 
@@ -89,7 +89,7 @@ class QdrantClient(Client):
         return bool(self.call_collection("collection_exists"))
 
     def close(self) -> None:
-        """Close the connection to a server; a folder is closed when nothing uses it any more."""
+        """Close the connection to a server; a database folder is closed when nothing uses it anymore."""
         if self._client is not None and self.is_remote:
             self._client.close()
         super().close()
@@ -277,7 +277,7 @@ class QdrantStore(Store):
         return True if beside else [_key(name) for name in fields] or False
 
     def _walk(self, start: int, payload: Any, vectors: bool) -> Iterator[Any]:
-        """Yield every point from a row on; folders are read by id, as paging would sort all points for each page."""
+        """Yield all points, starting at a row; in folders, read by id, because each page would sort all points."""
         page = self._page_rows if vectors else _PAGE_ROWS
         if not self._client.is_remote:
             marks = self._bookmarks()
@@ -294,7 +294,7 @@ class QdrantStore(Store):
                 return
 
     def _bookmarks(self) -> list[Any]:
-        """Return the id of every 1024th row of a server, or of every row of a folder."""
+        """Return the id of every 1024th row on a server, or of every row in a folder."""
         if self._marks is None:
             if self._client.is_remote:
                 self._marks, following = [], None
@@ -346,7 +346,7 @@ class QdrantStore(Store):
         return count_usable_rows(self._client.address, total, {f"no {self._shown}": total - usable}, first)
 
     def _ids_are_text(self) -> bool:
-        """Return whether some ids are UUIDs or exceed int64; these sort after the others."""
+        """Return whether some ids are UUIDs or exceed int64; such ids come after all others."""
         records = self._scroll(2**63, 1, [_ORIGINAL_ID] if self._has_original_ids else False, False)[0]
         ids = [(record.payload or {}).get(_ORIGINAL_ID, record.id) for record in records]
         return any(not isinstance(each, int) or each >= 2**63 for each in ids)

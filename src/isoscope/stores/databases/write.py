@@ -1,4 +1,4 @@
-"""Writing a store to a database by id: only missing rows are computed and written."""
+"""Write a store to a database by id; only missing rows are computed and written."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def _rows(store: Store, columns: bool) -> tuple[Layout | None, Iterator[Batch]]:
 
 
 def _keep_named_columns(batch: Batch, store: Store) -> Batch:
-    """Return the batch with the store's columns under their output names, so that ids occur once."""
+    """Return the batch with only the store's columns, under their output names, so that ids occur only once."""
     return batch._replace(columns={name: batch.columns[name] for name in output_names(store).values()})
 
 
@@ -186,7 +186,7 @@ def _identity(batch: Batch) -> Batch:
 
 
 def _source(store: Store, columns: bool) -> dict[str, str]:
-    """Return a description of the source; a changed file counts as a different source, a changed table does not."""
+    """Return a description of the source; a changed file counts as another source, but a changed table does not."""
     digest = hashlib.blake2b(digest_size=16)
     for file in store.files:
         stat = file.stat()
