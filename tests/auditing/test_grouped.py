@@ -143,7 +143,7 @@ def test_small_groups_are_skipped_and_only_small_groups_raise_an_error(table):
 def test_a_column_that_cannot_be_grouped_raises_an_error(table):
     with pytest.raises(InputError, match="no column depth for by: the columns are layer, token, label"):
         isoscope.audit(table, by="depth")
-    with pytest.raises(InputError, match="queries and by cannot be combined"):
+    with pytest.raises(InputError, match="queries= and by= cannot be combined"):
         isoscope.audit(table, by="layer", queries=np.eye(8))
     with pytest.raises(InputError, match="by has 3 entries but the store has 600 rows"):
         isoscope.audit(table, by=[1, 2, 3])

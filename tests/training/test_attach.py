@@ -285,7 +285,7 @@ def test_nonnumeric_labels_fail_only_if_labels_are_needed(labels):
         assert attachment.step == 1
     with (
         attach(model, PersistentEntropy(), layer="net"),
-        pytest.raises(InputError, match="not a tensor of numbers: need one class per text"),
+        pytest.raises(InputError, match="need a numeric tensor with one class per text"),
     ):
         model(x, labels=labels)
 

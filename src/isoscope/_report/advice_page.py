@@ -1,4 +1,4 @@
-"""The HTML page for advice, with commands that reproduce and apply it, and the table for a notebook."""
+"""Render advice as an HTML page, with commands that reproduce and apply it, and as a notebook table."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _non_default_settings(advice: Advice) -> dict[str, object]:
 
 
 def _render_placeholder_note(names: tuple[str, ...]) -> Markup | None:
-    """Return a note on the placeholders in the commands, because an array has no name."""
+    """Return a note that explains the placeholders in the commands; an array has no name to insert."""
     if not names:
         return None
     words = " and ".join(name.upper() for name in names)
@@ -191,7 +191,7 @@ def _render_heading(advice: Advice) -> Markup:
 
 
 def _describe_task(advice: Advice) -> str:
-    """Return the examples and the measure that decided, such as "1,379 graded pairs, Spearman's correlation"."""
+    """Describe the examples and the deciding measure, such as "1,379 graded pairs, Spearman's correlation"."""
     if is_label_free(advice):
         return f"no task given, {advice.measures[advice.measure]} on {advice.examples:,} rows"
     return f"{_format_examples(advice)}, {advice.measures[advice.measure]}"
@@ -202,7 +202,7 @@ def _format_examples(advice: Advice) -> str:
 
 
 def _describe_reasons(advice: Advice) -> str:
-    """Return the advice paragraph without the headline and the caution, which the page shows elsewhere."""
+    """Return the advice paragraph without the headline and the caution; the page shows these elsewhere."""
     return advice.paragraph.removeprefix(advice_headline(advice)).removesuffix(LABEL_FREE_WARNING).strip()
 
 
@@ -286,7 +286,7 @@ def _render_cells(trial: Trial, measure: str, *, first: bool) -> tuple[Markup, M
 
 
 def _ordered_measures(advice: Advice) -> list[str]:
-    """Return the measures, the deciding one first."""
+    """Return the measures with the deciding one first."""
     return [advice.measure, *(measure for measure in advice.measures if measure != advice.measure)]
 
 

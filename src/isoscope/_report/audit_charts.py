@@ -29,7 +29,7 @@ _FEW_BARS = 40  # with at most this many, bars are thick
 
 
 def spectrum_chart(p: Pictures, among: Sequence[Pictures]) -> Chart:
-    """Return a chart of each direction's share by rank, both on logarithmic scales."""
+    """Return a chart of each direction's share of the variance by rank, with both axes logarithmic."""
     series = [s for q in among for s in (q.spectrum_raw, q.spectrum_centered, q.spectrum_null)]
     top = max(float(s.max()) for s in series)
     least = min((float(s[s > top * _LEAST_SHARE].min()) for s in series if (s > top * _LEAST_SHARE).any()), default=top)
@@ -63,7 +63,7 @@ def spectrum_chart(p: Pictures, among: Sequence[Pictures]) -> Chart:
 
 
 def _log_spaced_ranks(length: int) -> np.ndarray:
-    """Return ranks at equal distances on a logarithmic scale, including the first and the last."""
+    """Return ranks that are evenly spaced on a logarithmic scale, including the first and the last."""
     return np.unique(np.rint(np.geomspace(1, length, _CURVE_POINTS)).astype(int)) if length else np.zeros(0, int)
 
 
@@ -106,7 +106,7 @@ def cosine_chart(p: Pictures, among: Sequence[Pictures]) -> Chart:
 
 
 def _chart_height(p: Pictures) -> float:
-    """Return the height of the chart; a spike, from copies or few dimensions, does not flatten the rest."""
+    """Return the height of the chart; it is limited so that a single spike does not flatten the rest."""
     positive = p.cosines[p.cosines > 0]
     usual = float(np.quantile(positive, 0.95)) if len(positive) else 1.0
     return min(max(_peak_densities(p)), 3 * usual)
@@ -118,7 +118,7 @@ def _peak_densities(p: Pictures) -> list[float]:
 
 
 def _merge_bins(density: np.ndarray) -> np.ndarray:
-    """Return a density in bins of twice the width, because there are far fewer neighbors than pairs."""
+    """Return a density with bins of twice the width; neighbors need wider bins because there are fewer of them."""
     return np.asarray(density.reshape(-1, 2).mean(axis=1))
 
 
@@ -158,7 +158,7 @@ def activation_chart(p: Pictures, among: Sequence[Pictures]) -> Chart:
 
 
 def _label_coordinates(p: Pictures, across: Scale) -> list[Label]:
-    """Return number labels for the largest coordinates, without labels that would overlap a larger coordinate's."""
+    """Return number labels for the largest coordinates; omit a label that would overlap that of a larger coordinate."""
     taken: list[tuple[float, bool]] = []
     labels = []
     for index in p.rogue_dimensions:
@@ -201,7 +201,7 @@ def barcode_chart(p: Pictures, among: Sequence[Pictures]) -> Chart:
 
 
 def _bars(lengths: np.ndarray, top: int, style: str, name: str) -> Line:
-    """Return horizontal bars, starting at `top` and going down, as a line with gaps."""
+    """Return horizontal bars, from `top` downward, as a line with gaps."""
     x, y = np.full((len(lengths), 3), np.nan), np.full((len(lengths), 3), np.nan)
     x[:, 0], x[:, 1] = 0.0, lengths
     y[:, 0] = y[:, 1] = top - np.arange(len(lengths)) - 0.25

@@ -1,4 +1,4 @@
-"""The HTML page for one audit or for several side by side, and the table for a notebook."""
+"""Render one audit, or several side by side, as an HTML page, and an audit as a notebook table."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def render_heading(
 
 
 def _find_regressions(audits: Sequence[Audit], held_out: HeldOutComparison | None) -> list[set[str]]:
-    """Return, for each space, the findings that the repair made worse although they are still ok."""
+    """Return, for each space, the findings that the repair made worse but whose verdict is still "ok"."""
     if held_out is None:
         return [set() for _ in audits]
     changes = compare_findings(*audits)
@@ -176,7 +176,7 @@ def _render_drift(audit: Audit, baseline: Audit) -> Markup:
 
 
 def _format_change(change: Change) -> str:
-    """Return a change, with its verdicts if they differ."""
+    """Return a change as text, with both verdicts if they differ."""
     if change.before is None or change.after is None or change.before.verdict != change.after.verdict:
         return _format_verdict_change(change)
     return f"{change.title}, {change.before.shown} → {change.after.shown}"

@@ -24,7 +24,7 @@ _MIN_LABEL_WIDTH = 0.13  # share of the width that a region's name needs
 
 
 def draw_meter(finding: Finding) -> Markup | None:
-    """Return the scale of a finding with its value, interval and thresholds; None if it has no thresholds."""
+    """Draw the scale of a finding with its value, interval and thresholds; return None if it has no thresholds."""
     ends = [*finding.judged.ok, *finding.judged.bearable]
     if not any(map(math.isfinite, ends)) or math.isnan(finding.value):
         return None
@@ -86,7 +86,7 @@ def _choose_scale(finding: Finding, ends: list[float]) -> Scale:
 
 
 def _regions(finding: Finding, scale: Scale) -> list[tuple[float, float, str]]:
-    """Return (left, right, verdict) of each region, from left to right, as shares of the width."""
+    """Return (left, right, verdict) for each region, from left to right; positions are shares of the width."""
     edges = {0.0, 1.0}
     for end in (*finding.judged.ok, *finding.judged.bearable):
         if math.isfinite(end):
@@ -130,7 +130,7 @@ def describe_verdicts(findings: Sequence[Finding]) -> str:
 
 
 def render_cards(audit: Audit, since: Mapping[str, Change]) -> Markup:
-    """Return all findings of one space: cards for those that need attention, collapsed rows for those that are ok."""
+    """Return all findings of one space: cards for those that need attention, and collapsed rows for the others."""
     attention = [finding for finding in audit.findings if finding.verdict != "ok"]
     fine = [finding for finding in audit.findings if finding.verdict == "ok"]
     return join_markup(
@@ -200,7 +200,7 @@ def _render_range(finding: Finding) -> Markup:
 
 
 def _render_caveats(finding: Finding, audit: Audit) -> Markup | None:
-    """Return what limits the number: a sample, or an interval that extends into another verdict."""
+    """Return the caveats of a number: it comes from a sample, or its interval extends into another verdict."""
     words = []
     if finding.sampled:
         words.append(f"Measured on a sample of {finding.rows:,} rows.")
@@ -213,7 +213,7 @@ def _render_caveats(finding: Finding, audit: Audit) -> Markup | None:
 
 
 def _render_baseline(finding: Finding, since: Mapping[str, Change]) -> Markup | None:
-    """Return the value in the baseline, and whether the new value is better."""
+    """Return the value in the baseline and whether the new value is better, as text."""
     change = since.get(finding.name)
     if change is None:
         return None
@@ -259,7 +259,7 @@ def _format_detail(value: Any) -> str:
 
 
 def render_comparison_table(audits: Sequence[Audit], since: Mapping[str, Change] | None = None) -> Markup:
-    """Return a table with a column for each space, and one for the changes `since` the first space."""
+    """Return a table with a column for each space and, if `since` is set, a column for the changes."""
     names = list(dict.fromkeys(finding.name for audit in audits for finding in audit.findings))
     worst = {name: max(VERDICTS.index(a[name].verdict) for a in audits if name in a) for name in names}
     if since is not None:

@@ -32,7 +32,7 @@ _SHAPES = ("disc", "square", "ring")
 
 @dataclass(frozen=True)
 class CategoricalColoring:
-    """A coloring by names: each name has a slot, which is −1 for names without their own color."""
+    """A coloring by name: each name has a color slot, or −1 if it has no color of its own."""
 
     key: str
     title: str
@@ -83,7 +83,7 @@ class ContinuousColoring:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The ends of the scale."""
+        """The lower and upper ends of the scale."""
         if self.shared_ends is not None:
             return self.shared_ends
         low, high = np.quantile(self.values, [0.02, 0.98])
@@ -91,7 +91,7 @@ class ContinuousColoring:
 
     @property
     def shades(self) -> np.ndarray:
-        """The shade of each point, from 0."""
+        """The shade of each point, numbered from 0."""
         low, high = self.ends
         values = self.values.astype(np.float64)
         if self.log:
@@ -194,7 +194,7 @@ def _merge_colorings(ways: Sequence[CategoricalColoring | ContinuousColoring]) -
 
 
 def points_by_class(way: CategoricalColoring | ContinuousColoring) -> list[tuple[str, np.ndarray]]:
-    """Return the points of each color; those drawn on top come last."""
+    """Return the points of each color; points to draw on top come last."""
     if isinstance(way, ContinuousColoring):
         return [(f"shade-{i}", np.flatnonzero(way.shades == i)) for i in range(SHADES)]
     slots = way.point_slots
@@ -222,7 +222,7 @@ def render_color_legend(way: CategoricalColoring | ContinuousColoring) -> Markup
 
 
 def render_ramp(before: str, after: str) -> Markup:
-    """Return the shades of a continuous scale, between the labels of its ends."""
+    """Return the shades of a continuous scale, with a label at each end."""
     steps = (tag("rect", x=str(20 * i), width="20", height="10", class_=f"shade-{i}") for i in range(SHADES))
     shades = tag("svg", *steps, viewBox=f"0 0 {20 * SHADES} 10", class_="ramp", aria_hidden="true")
     return tag("p", f"{before} ", shades, f" {after}", class_="legend still")
@@ -332,7 +332,7 @@ def render_interactive_cloud(
 
 
 def format_caption(p: Pictures, total: int) -> str:
-    """Return the number of drawn points, and the variance along their directions."""
+    """Return a caption with the number of drawn points and the variance along the drawn directions."""
     drawn = len(p.points)
     count = f"All {total:,} vectors are drawn" if drawn >= total else f"{drawn:,} of {total:,} vectors are drawn"
     directions = min(3, len(p.activation_mean))
@@ -346,7 +346,7 @@ def format_caption(p: Pictures, total: int) -> str:
 
 
 def render_button_group(name: str, kind: str, options: Sequence[tuple[str, str]]) -> Markup:
-    """Return a group of buttons, one for each (value, words); the first is pressed."""
+    """Return a group of buttons, one for each pair (value, words); the first one is pressed."""
     buttons = (
         tag("button", words, type="button", aria_pressed="false" if i else "true", **{f"data_{kind}": value})
         for i, (value, words) in enumerate(options)
@@ -375,7 +375,7 @@ def _draw_static_cloud(p: Pictures, way: CategoricalColoring | ContinuousColorin
 def draw_points(
     across: np.ndarray, down: np.ndarray, way: CategoricalColoring | ContinuousColoring | None
 ) -> list[Markup]:
-    """Draw points in the colors of a coloring, or in a single color without one."""
+    """Draw points in the colors of a coloring, or in a single color if there is none."""
     paths = []
     for class_, members in points_by_class(way) if way is not None else [("other disc", np.arange(len(across)))]:
         d = "".join(

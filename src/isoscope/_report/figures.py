@@ -43,7 +43,7 @@ _NO_MATPLOTLIB = "matplotlib is not installed: pip install 'isoscope[plot]'"
 
 
 def draw_spectrum(pictures: Pictures, ax: Axes | None = None) -> Axes:
-    """Draw each direction's share by rank: as stored, with the mean subtracted, and of isotropic data."""
+    """Draw each direction's share of the variance by rank: raw, centered, and for isotropic data."""
     return audit_charts.spectrum_chart(pictures, [pictures]).to_matplotlib(_ensure_axes(ax))
 
 
@@ -58,7 +58,7 @@ def draw_activations(pictures: Pictures, ax: Axes | None = None) -> Axes:
 
 
 def draw_barcode(pictures: Pictures, ax: Axes | None = None) -> Axes:
-    """Draw the distances at which the components of a sample merge, longest first; outstanding ones are colored."""
+    """Draw the distances at which the components of a sample merge, longest first; bars that stand out are colored."""
     return audit_charts.barcode_chart(pictures, [pictures]).to_matplotlib(_ensure_axes(ax))
 
 
@@ -96,7 +96,7 @@ def draw_points(pictures: Pictures, ax: Axes | None = None, color: str = "labels
 
 
 def _scatter_groups(ax: Axes, along: list[np.ndarray], codes: np.ndarray, names: list[str] | None) -> None:
-    """Draw each group with its own color and marker, the most frequent first, and the remaining points in gray."""
+    """Draw each group with its own color and marker, the most frequent group first; draw the other points in gray."""
     present, counts = np.unique(codes[codes >= 0], return_counts=True)
     largest = present[np.argsort(-counts, kind="stable")][:_MAX_GROUPS]
     rest = ~np.isin(codes, largest)
@@ -111,7 +111,7 @@ def _scatter_groups(ax: Axes, along: list[np.ndarray], codes: np.ndarray, names:
 
 
 def draw_series(grouped: GroupedAudit, finding: str, ax: Axes | None = None) -> Axes:
-    """Draw one finding along the groups with its interval and verdicts, and the value for random data.
+    """Draw one finding across the groups, with its interval, its verdicts and the value for random data.
 
     Ordered groups are connected by a line.
     """

@@ -1,4 +1,4 @@
-"""Charts for advice: the gains with their intervals, and the scores by isotropy."""
+"""Charts for advice: the gains with their intervals, and the scores plotted against isotropy."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MAX_STRETCH = 3  # outliers may make the scale this many times longer
 
 
 def draw_forest_plot(advice: Advice, measure: str) -> tuple[Markup, str]:
-    """Return a chart of every candidate's gain, the simplest candidate first, and its caption."""
+    """Return a chart of the gain of every candidate, from the simplest to the most complex, and its caption."""
     scale = _gain_scale(advice, measure)
     lines = [_draw_row(advice, i, measure, scale) for i in range(len(advice.trials))]
     words = advice.measures[measure]
@@ -63,7 +63,7 @@ def render_mark_legend(advice: Advice, *, interval: bool = True) -> Markup:
 
 
 def choose_lower_limit(values: Sequence[float], highest: float) -> float:
-    """Return the start of a scale: the smallest value, unless a few outliers would squeeze all others together.
+    """Return the lower limit of a scale: the smallest value, unless outliers would squeeze the others together.
 
     >>> choose_lower_limit([-20, -2, -2, -1, -1, 0, 0, 1], 1)
     -2
@@ -79,7 +79,7 @@ def choose_lower_limit(values: Sequence[float], highest: float) -> float:
 
 
 def _gain_scale(advice: Advice, measure: str) -> Scale:
-    """Return a scale that covers all intervals, except those of very large losses."""
+    """Return a scale that covers all intervals except those of very large losses."""
     scores = [trial[measure] for trial in advice.trials if math.isfinite(trial[measure].low + trial[measure].high)]
     high = max([0.0, *(score.high for score in scores)])
     low = min(0.0, choose_lower_limit([score.low for score in scores] or [0.0], high))
@@ -168,7 +168,7 @@ _MIN_CANDIDATES = 5  # fewer candidates show no trend
 
 
 def build_isotropy_scatter(advice: Advice) -> Chart | None:
-    """Return a chart of candidates by IsoScore and by the deciding measure; None for fewer than two."""
+    """Return a chart of each candidate's score on the deciding measure by IsoScore; None for fewer than two."""
     measure = advice.measure
     measured = [
         i

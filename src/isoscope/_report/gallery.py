@@ -48,7 +48,7 @@ class _Tile:
 
 
 def render_gallery(audits: Sequence[GroupedAudit]) -> Markup | None:
-    """Return the pictures of all groups with shared controls and legends, and the dialog; None if there are none."""
+    """Return the pictures of all groups, with shared controls, legends and a dialog; None if there are no pictures."""
     tiles = list(_make_tiles(audits))
     if not tiles:
         return None
@@ -154,7 +154,7 @@ def _draw_tile(tile: _Tile, ways: Sequence[CategoricalColoring | ContinuousColor
 
 
 def _fit_frame(p: Pictures) -> tuple[float, float, float]:
-    """Return the center and the scale of most points; a few distant points do not shrink the rest."""
+    """Return a center and a scale that fit most points, so that a few distant points do not shrink the picture."""
     if not len(p.points):
         return 0.0, 0.0, 1.0
     low, high = np.quantile(p.points[:, :2], _FRAME_QUANTILES, axis=0)

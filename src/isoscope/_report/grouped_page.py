@@ -1,4 +1,4 @@
-"""The HTML page for a grouped audit, and its table for a notebook."""
+"""Render a grouped audit as an HTML page and as a notebook table."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _MAX_TICKS = 4  # names of ranges below a chart
 
 
 def render_grouped_page(audits: Sequence[GroupedAudit]) -> str:
-    """Return grouped audits as a self-contained HTML document: a summary, a chart for each finding, point clouds.
+    """Return grouped audits as a self-contained HTML document with a summary, a chart per finding and point clouds.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def _format_size(audit: GroupedAudit) -> str:
 
 
 def _render_tally(audit: GroupedAudit) -> Markup:
-    """Return the findings that are not ok, with the number of groups for each."""
+    """Return the findings with a verdict other than "ok", and the number of groups for each."""
     entries = []
     for verdict in reversed(VERDICTS[1:]):
         where: dict[str, list[str]] = {}
@@ -203,7 +203,7 @@ def _are_all_numeric(audits: Sequence[GroupedAudit]) -> bool:
 
 
 def _is_relative_depth(audits: Sequence[GroupedAudit]) -> bool:
-    """Return whether models of different depth share an axis."""
+    """Return whether the axis must show relative depth because the models have different depths."""
     return audits[0].by == "layer" and len({max(map(float, audit.values.values())) for audit in audits}) > 1
 
 
@@ -308,7 +308,7 @@ def _describe_curve(panel: Panel, trace: Trace, audit: GroupedAudit, audits: Seq
 
 
 def _format_caption(panel: Panel, curves: Sequence[GroupCurve], audits: Sequence[GroupedAudit]) -> str:
-    """Return the caption of a chart, with the value for random data if it is too far away to be drawn."""
+    """Return the caption of a chart, with the value for random data if it lies outside the chart."""
     words = panel.caption or _describe_range(panel.judged_traces[0], audits)
     if any("within_clusters" in trace.path for trace in panel.traces):
         words += " Dashed lines: the mean of each cluster is subtracted."

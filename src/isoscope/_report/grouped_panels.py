@@ -1,4 +1,4 @@
-"""The charts of a grouped audit: which findings share a chart, and the captions."""
+"""The charts of a grouped audit: the findings that share a chart, and the captions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DetailPath = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Trace:
-    """One measurement along the groups: a finding, or one of its details."""
+    """One measurement across the groups: a finding, or one of its details."""
 
     finding: str
     name: str
@@ -28,7 +28,7 @@ class Trace:
     """The title and the caption of a chart with this measurement alone."""
 
     def numbers(self, audit: GroupedAudit) -> np.ndarray:
-        """Return the value of each group; NaN if it was not measured."""
+        """Return the value for each group; NaN if it was not measured."""
         return audit.detail(self.finding, *self.path) if self.path else audit.series(self.finding).estimates
 
 
@@ -188,7 +188,7 @@ _PANELS = (
 
 
 def choose_panels(audits: Sequence[GroupedAudit]) -> tuple[list[Panel], list[str]]:
-    """Return the charts that have numbers, and the titles of findings that are 0 in every measured group.
+    """Return the charts that have data, and the titles of findings that are 0 in every measured group.
 
     With several audits, a chart shows one finding with a line for each audit.
     """
@@ -213,7 +213,7 @@ def choose_panels(audits: Sequence[GroupedAudit]) -> tuple[list[Panel], list[str
 
 
 def _first_findings(audits: Sequence[GroupedAudit]) -> dict[str, Finding]:
-    """Return each finding by name, from the first group that has it."""
+    """Return the findings by name; each one comes from the first group that includes it."""
     first: dict[str, Finding] = {}
     for audit in audits:
         for group in audit.groups.values():
@@ -232,7 +232,7 @@ def _split_panel(panel: Panel) -> Iterator[Panel]:
 
 
 def _drop_unmeasured(panel: Panel, audits: Sequence[GroupedAudit]) -> Panel | None:
-    """Return the panel with the available measurements; None if no finding is left."""
+    """Return the panel without unmeasured values; None if no finding is left."""
     known = tuple(t for t in panel.traces if any(np.isfinite(t.numbers(audit)).any() for audit in audits))
     measured = replace(panel, traces=known)
     if not measured.judged_traces:

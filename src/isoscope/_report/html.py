@@ -35,7 +35,7 @@ def join_markup(*parts: object) -> Markup:
 
 
 def tag(name: str, /, *children: object, **attributes: object) -> Markup:
-    """Return an element; `class_` becomes ``class``, `aria_label` becomes ``aria-label``, and None omits an attribute.
+    """Return an element; `class_` becomes ``class``, `aria_label` becomes ``aria-label``; None omits an attribute.
 
     >>> tag("a", "5 > 4", class_="sum", href=None)
     '<a class="sum">5 &gt; 4</a>'
@@ -49,7 +49,7 @@ def tag(name: str, /, *children: object, **attributes: object) -> Markup:
 
 
 def render_code(text: str) -> Markup:
-    """Return text with its `quoted` parts as code.
+    """Return text in which the parts in `backticks` are code elements.
 
     >>> render_code("Run `isoscope advise` first.")
     'Run <code>isoscope advise</code> first.'
@@ -59,7 +59,7 @@ def render_code(text: str) -> Markup:
 
 
 def json_script(identity: str, data: Any) -> Markup:
-    """Return a script element with JSON data for the page's script; no text in it can close the element.
+    """Return a script element with JSON data for the page's script, escaped so that no text can close the element.
 
     >>> json_script("a", "</script>")
     '<script type="application/json" id="a">"\\\\u003c/script\\\\u003e"</script>'
@@ -158,7 +158,7 @@ _CHIP_COLORS = {
 
 
 def render_chip(verdict: str, *words: object, **attributes: object) -> Markup:
-    """Return words on a background in the color of a verdict, for a notebook."""
+    """Return words on a background in the color of a verdict, for use in a notebook."""
     return tag("span", *words, style=f"background:{_CHIP_COLORS[verdict]};{_CHIP}", **attributes)
 
 
@@ -172,7 +172,7 @@ def render_notebook_table(
     wrap: bool = False,
     bold_row: int | None = None,
 ) -> str:
-    """Return paragraphs, a table and notes for a notebook, with inline styles and without scripts or ids.
+    """Return paragraphs, a table and notes for a notebook; they use inline styles and no scripts or ids.
 
     The first cell of each row is its heading. With `wrap`, long cells are broken into lines.
     """

@@ -1,4 +1,4 @@
-"""Line charts: a finding along the groups of an audit, and a measurement by training step.
+"""Line charts: a finding across the groups of an audit, and a measurement by training step.
 
 Ordered groups are points on a line. Groups without an order have one row each, with a dot.
 """
@@ -44,7 +44,7 @@ _LETTER_SPACING = 0.075  # share of the height
 
 @dataclass(frozen=True)
 class GroupCurve:
-    """One measurement along the groups, with the interval, the verdict and the reference value of each group."""
+    """One measurement across the groups, with the interval, verdict and reference value for each group."""
 
     name: str
     style: str
@@ -89,7 +89,7 @@ class GroupCurve:
 
 @dataclass(frozen=True)
 class GroupAxis:
-    """The axis of the groups."""
+    """The axis that shows the groups."""
 
     scale: Scale
     name: str
@@ -101,7 +101,7 @@ class GroupAxis:
 def render_group_chart(
     title: str, description: str, curves: Sequence[GroupCurve], axis: GroupAxis, form: str, *, powers: bool
 ) -> Markup:
-    """Return a legend and a chart of curves: lines, or one row per group if the groups have no order.
+    """Return a legend and a chart of the curves: lines, or one row per group if the groups have no order.
 
     `form` is the number format of the finding; with `powers`, the numbers are powers of ten.
     """
@@ -123,7 +123,7 @@ def build_group_chart(
     *,
     joined: bool = True,
 ) -> Chart:
-    """Return the chart of curves along groups with bands and references, as lines or as unconnected dots."""
+    """Return a chart of curves across groups with bands and references, as lines or as unconnected dots."""
     up = _vertical_scale(curves)
     ordered = _judged_last(curves)
     references = [_reference_line(curve, axis.scale, up) for curve in ordered]
@@ -144,13 +144,13 @@ def build_group_chart(
 
 
 def find_offscale_nulls(curves: Sequence[GroupCurve]) -> list[float]:
-    """Return the values for random data that are too far away to be drawn."""
+    """Return the values for random data that lie outside the chart."""
     up = _vertical_scale(curves)
     return [float(each) for curve in curves for each in curve.null if math.isfinite(each) and not _is_on(up, each)]
 
 
 def _judged_last(curves: Sequence[GroupCurve]) -> list[GroupCurve]:
-    """Return the curves in drawing order; those with verdicts come last, on top."""
+    """Return the curves in drawing order; curves with verdicts come last, so that they are on top."""
     return sorted(curves, key=lambda curve: curve.is_judged)
 
 
@@ -159,7 +159,7 @@ def _is_on(scale: Scale, value: float) -> bool:
 
 
 def _vertical_scale(curves: Sequence[GroupCurve]) -> Scale:
-    """Return a scale with 0 and all estimates, and as much of the intervals and references as legibility permits."""
+    """Return a scale that includes 0, all estimates, and the intervals and references unless they are too far away."""
     values, nulls = (
         np.concatenate([each[np.isfinite(each)] for each in arrays])
         for arrays in ([curve.estimates for curve in curves], [curve.null for curve in curves])
@@ -193,7 +193,7 @@ def _tick_formatter(form: str, powers: bool) -> Callable[[float], str]:
 
 
 def _render_curve_legend(curves: Sequence[GroupCurve], *, dots: bool) -> Markup:
-    """Return a legend of the curves if there are several kinds; it has no colors if colors distinguish the stores."""
+    """Return a legend of the curves if there are several kinds; it is uncolored if colors distinguish the stores."""
     styles: dict[str, str] = {}
     for curve in curves:
         style = curve.style
@@ -283,7 +283,7 @@ _ARM_COLORS = 7
 
 
 def layer_lines(runs: Runs, arm: str, measurement: str) -> list[Line]:
-    """Return a line for each layer with the mean of an arm, from the first layer to the last, which is thick."""
+    """Return a line for each layer, from first to last, with the mean of an arm; the last line is thick."""
     layers = runs.layers
     return [
         Line(*runs.mean(arm, layer, measurement), style=_depth_style(i, len(layers)), name=format_layer_name(layer))
@@ -292,7 +292,7 @@ def layer_lines(runs: Runs, arm: str, measurement: str) -> list[Line]:
 
 
 def arm_lines(runs: Runs, layer: str, measurement: str) -> list[Line]:
-    """Return the lines of one layer in all arms: a faint line for each seed, and a thick one for their mean."""
+    """Return the lines of one layer for all arms: a faint line for each seed and a thick line for their mean."""
     seeds, means = [], []
     for i, arm in enumerate(runs.arms):
         series = runs.seeds(arm, layer, measurement)

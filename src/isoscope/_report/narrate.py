@@ -1,4 +1,4 @@
-"""Write the sentences that summarize an audit, an audit by groups, an advice and a training run."""
+"""Write the sentences that summarize an audit, an audit by group, a recommendation and a training run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def interleave_separators(words: Sequence[str], last: str = "and") -> list[str]:
 
 
 def join_words(words: Sequence[str], last: str = "and") -> str:
-    """Return words as a list in a sentence.
+    """Return the words joined as a list for use in a sentence.
 
     >>> join_words(["one", "two", "three"]), join_words(["one", "two"], "or")
     ('one, two and three', 'one or two')
@@ -113,7 +113,7 @@ _MIN_EXPECTED_GAIN = 0.0005  # a smaller gain would be shown as 0.000
 
 
 def advice_paragraph(advice: Advice) -> str:
-    """Return a paragraph on what the advice is and why."""
+    """Return a paragraph that states the advice and the reasons for it."""
     sentences = [advice_headline(advice)]
     sentences += _describe_no_repair(advice) if advice.leaves_vectors_unchanged else _describe_choice(advice)
     sentences += _describe_stability(advice)
@@ -143,12 +143,12 @@ def advice_headline(advice: Advice) -> str:
 
 
 def is_label_free(advice: Advice) -> bool:
-    """Return whether the advice is based on no task."""
+    """Return whether the advice was given without a task."""
     return advice.measure == "stability"
 
 
 def _list_measures(advice: Advice) -> str:
-    """Return the names of the measures that could decide, joined with "or"."""
+    """Return the names of the possible deciding measures, joined with "or"."""
     words = [advice.measures[advice.measure]] if advice.alone else list(advice.measures.values())
     return join_words(words, "or")
 
@@ -205,7 +205,7 @@ def _describe_no_repair(advice: Advice) -> list[str]:
 
 
 def _describe_stability(advice: Advice) -> list[str]:
-    """Return how often selection on a subset of the examples leads to the same advice."""
+    """Describe how often selection on a subset of the examples leads to the same advice."""
     total = sum(advice.selections.values())
     if not total or len(advice.trials) < 2:
         return []
@@ -231,7 +231,7 @@ def _format_times(count: int) -> str:
 
 
 def _describe_conflicts(advice: Advice) -> list[str]:
-    """Return how other measures, or isotropy itself, contradict the advice."""
+    """Describe how other measures, or isotropy itself, contradict the advice."""
     sentences = _describe_excluded(advice)
     for name, words in advice.measures.items():
         if name == advice.measure:
@@ -278,7 +278,7 @@ def _describe_excluded(advice: Advice) -> list[str]:
 
 
 def _find_most_isotropic(advice: Advice) -> Trial | None:
-    """Return the candidate with the highest IsoScore; None if that of the original vectors is unknown."""
+    """Return the candidate with the highest IsoScore; None if the IsoScore of the original vectors is unknown."""
     measured = [trial for trial in advice.trials if math.isfinite(trial.shape.get("isoscore", math.nan))]
     if advice.trials[0] not in measured:
         return None
@@ -286,7 +286,7 @@ def _find_most_isotropic(advice: Advice) -> Trial | None:
 
 
 def _format_gain(advice: Advice, score: Score, *, corrected: bool = False) -> str:
-    """Return a gain with its interval, and the number of repairs that the interval is corrected for."""
+    """Return a gain and its interval as text, with the number of repairs for which the interval is corrected."""
     tried = len(advice.trials) - 1
     words = f"{format_confidence(advice.settings.confidence)} interval {format_interval(score)}"
     if corrected:
@@ -317,7 +317,7 @@ _MAX_LISTED = 3  # if there are more names, they are counted instead of listed
 
 
 def describe_groups(audit: GroupedAudit, count: int) -> list[str]:
-    """Return at most `count` sentences on how measurements change along the groups."""
+    """Return at most `count` sentences on how measurements change across the groups."""
     sentences = []
     for name, subject in HEADLINE_PHRASES.items():
         series = audit.series(name)
@@ -328,7 +328,7 @@ def describe_groups(audit: GroupedAudit, count: int) -> list[str]:
 
 
 def describe_series(subject: str, series: Series, audit: GroupedAudit, form: str = "number") -> str:
-    """Return a sentence on one measurement: its trend along ordered groups, else its highest and lowest group.
+    """Return a sentence on one measurement: its trend if the groups are ordered, else its highest and lowest group.
 
     Differences between groups with overlapping intervals, or with values that agree to three digits, are not named.
     """
@@ -383,7 +383,7 @@ def _matches_value(name: str, value: int | float | str) -> bool:
 
 
 def group_noun(by: str) -> str:
-    """Return the noun for one group: the name of the column, in the singular if that is known.
+    """Return the noun for one group: the name of the column, in the singular if the singular is known.
 
     >>> group_noun("layer"), group_noun("labels"), group_noun("groups"), group_noun("class")
     ('layer', 'label', 'group', 'class')
@@ -402,7 +402,7 @@ def plural_group_noun(audit: GroupedAudit) -> str:
 
 
 def are_disjoint(series: Series, i: int, j: int) -> bool:
-    """Return whether the intervals of two groups do not overlap; without intervals, whether the values differ."""
+    """Return whether the intervals of two groups are disjoint; if there are no intervals, whether the values differ."""
     ends = [float(each[k]) for each in (series.low, series.high) for k in (i, j)]
     if not all(map(math.isfinite, ends)):
         return bool(series.estimates[i] != series.estimates[j])
@@ -414,7 +414,7 @@ def _describe_all(count: int, audit: GroupedAudit) -> str:
 
 
 def _extreme_segments(values: Sequence[float], texts: Sequence[str]) -> list[tuple[int, int]]:
-    """Return the segments between the first, the lowest, the highest and the last group, in their order."""
+    """Return the segments between the first, lowest, highest and last groups, in group order."""
     last = len(values) - 1
     turns = sorted({0, int(np.argmin(values)), int(np.argmax(values)), last})
     turns = [i for i in turns if i in (0, last) or (texts[i] != texts[0] and texts[i] != texts[last])]
@@ -442,7 +442,7 @@ def _describe_trend(
 def _describe_extremes(
     values: Sequence[float], texts: Sequence[str], names: Sequence[str], audit: GroupedAudit, *, ends: bool = False
 ) -> str:
-    """Return the highest and lowest groups, and with `ends` also the first and the last, in group order."""
+    """Describe the highest and lowest groups in group order; if `ends` is set, also the first and the last."""
     parts: dict[int, str] = {}
     extremes = {"highest": texts[int(np.argmax(values))], "lowest": texts[int(np.argmin(values))]}
     for word, text in extremes.items():
@@ -557,7 +557,7 @@ def training_paragraph(runs: Runs) -> str:
 
 
 def _late_means(runs: Runs, measurement: str) -> dict[str, float]:
-    """Return the mean of each arm over the end of training, without arms whose mean is unknown."""
+    """Return the mean of each arm over the last part of training; arms with an unknown mean are left out."""
     ends = {arm: float(np.mean(runs.late(arm, runs.layers[-1], measurement))) for arm in runs.arms}
     return {arm: value for arm, value in ends.items() if math.isfinite(value)}
 

@@ -25,7 +25,7 @@ _BINS = 200
 
 @dataclass(frozen=True)
 class Pictures:
-    """The arrays to draw. Shares add up to 1; codes start at 0."""
+    """The arrays to draw; shares add up to 1, and codes start at 0."""
 
     spectrum_raw: np.ndarray
     """Each direction's share of Σ‖x‖², largest first."""
@@ -130,7 +130,7 @@ def subsample_points(p: Pictures, count: int) -> Pictures:
 
 
 def _nearest_cosines(m: Measurements) -> np.ndarray | None:
-    """Return the cosine of each query row with its nearest neighbor; None if neighbors are not found by cosine."""
+    """Return the cosine of each query row with its nearest neighbor; None if neighbors were not found by cosine."""
     if m.around is None or m.settings.metric != "cosine":
         return None
     return np.asarray(1 - m.around.distances[:, 0] ** 2 / 2)
@@ -139,7 +139,7 @@ def _nearest_cosines(m: Measurements) -> np.ndarray | None:
 def _cosine_densities(
     m: Measurements, nearest: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
-    """Return the edges of the bins, and the densities of pairs, of random directions and of nearest neighbors."""
+    """Return the bin edges, and the cosine densities of pairs, random directions and nearest neighbors."""
     fine = np.linspace(-1, 1, len(m.cosines) + 1)
     some = np.flatnonzero(m.cosines)
     reach = min(4 / np.sqrt(m.d), 1.0)
@@ -180,7 +180,7 @@ def _point_frequency(m: Measurements, sample: Sample) -> np.ndarray | None:
 
 
 def _point_kinds(m: Measurements, at: np.ndarray) -> np.ndarray | None:
-    """Return the kind of each point's type, or of its text if that is a word."""
+    """Return the kind of each point's type, or of its text if the text is a word."""
     for role in ("types", "text"):
         entries = m.sample.columns.get(role)
         if entries is not None and are_words(entries):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def render_similarity(audits: Sequence[Audit]) -> Markup:
-    """Return the section, with a field to enter a cosine; if there are several spaces, each has two columns."""
+    """Return the section with an input field for a cosine; if there are several spaces, each has two columns."""
     return tag(
         "section",
         tag("h2", "What a cosine means here", id="worth-title"),

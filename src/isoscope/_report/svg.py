@@ -35,7 +35,7 @@ class Scale:
     log: bool = False
 
     def __call__(self, value: float) -> float:
-        """Return the position of a value: 0 at `low`, 1 at `high`; other values may lie outside this range."""
+        """Return the position of a value: 0 for `low`, 1 for `high`, and less or more for values outside the scale."""
         low, high = self.low, self.high
         if self.log:
             value, low, high = (math.log(max(each, 1e-300)) for each in (value, low, high))
@@ -88,7 +88,7 @@ class Scale:
 
 
 def fit_scale(values: Iterable[float], *, log: bool = False, margin: float = 0.0, zero: bool = False) -> Scale:
-    """Return a scale over all finite values with margins at both ends; `zero` includes 0, without a margin there.
+    """Return a scale that covers all finite values, with margins; `zero` makes it include 0, without a margin there.
 
     >>> fit_scale([1, 2]), fit_scale([1, 2], zero=True, margin=0.5)
     (Scale(low=1, high=2, log=False), Scale(low=0.0, high=3.0, log=False))
@@ -129,7 +129,7 @@ def format_percent(share: float) -> str:
 
 
 def format_tick(value: float, digits: int = 6) -> str:
-    """Return the number at a tick, with a real minus sign.
+    """Return the label of a tick, with a typographic minus sign.
 
     >>> format_tick(-0.5), format_tick(12000)
     ('−0.5', '12,000')
@@ -157,7 +157,7 @@ _MANY_POINTS = 16  # more marks than this are drawn smaller, so that they do not
 def draw_mark(
     mark: str, x: str, y: str, *, style: str = "", title: str = "", small: bool = False, offscale: bool = False
 ) -> Markup:
-    """Draw the mark of a verdict ("ok", "look", "bad", "gain", "noise", "loss", "as-is") or a plain point ("dot").
+    """Draw the mark for a verdict ("ok", "look", "bad", "gain", "noise", "loss", "as-is") or a plain point ("dot").
 
     Add "chosen" for a ring around the mark, or "hollow" for an unfilled mark. An `offscale` mark points to the left.
     """
@@ -205,12 +205,12 @@ class Line:
     """The tooltip of each mark."""
 
     def segments(self) -> list[slice]:
-        """Return the segments without a missing value."""
+        """Return the segments between missing values."""
         x = self.x if len(self.x) == len(self.y) else self.x[1:]
         return finite_segments(x + self.y)
 
     def point_marks(self) -> Iterator[tuple[int, str, str]]:
-        """Yield (index, mark, title) of every point that has a mark."""
+        """Yield (index, mark, title) for every point that has a mark."""
         isolated = {part.start for part in self.segments() if part.stop - part.start == 1}
         for part in self.segments() if self.form in ("line", "dots") else ():
             for i in range(part.start, part.stop):
@@ -222,7 +222,7 @@ class Line:
 
     @property
     def swatch(self) -> str:
-        """The CSS classes of the line in a legend."""
+        """The CSS classes that show the line in a legend."""
         return f"{'area' if self.form == 'area' else 'line'} {self.style}"
 
 
@@ -303,7 +303,7 @@ class Chart:
         return join_markup(grid, drawing, foot, *marks, *map(self._draw_label, self.labels))
 
     def legend(self) -> Markup:
-        """Return the named lines and what they look like."""
+        """Return a legend with the name and style of each named line."""
         return render_legend(*((line.swatch, line.name) for line in self.lines if line.name))
 
     def find_x_ticks(self) -> list[tuple[float, str]]:
@@ -352,7 +352,7 @@ class Chart:
             yield tag("path", _title(line.name), d=path, class_=line.swatch)
 
     def _path(self, x: np.ndarray, y: np.ndarray) -> str:
-        """Return the path through the points; those far above or below are moved to just outside the frame."""
+        """Return the path through the points; points far above or below are moved to just outside the frame."""
         points = []
         for a, b in zip(x.tolist(), y.tolist(), strict=True):
             down = min(max(1 - self.y(b), -1.0), 2.0)
@@ -476,7 +476,7 @@ _DEPTHS, _SHADES = 16, 6
 
 @cache
 def palette() -> dict[str, str]:
-    """Return the colors of the light theme by name, with those of the layers (`depth-0` to `depth-15`)."""
+    """Return the colors of the light theme by name, including the layer colors (`depth-0` to `depth-15`)."""
     light = read_resources("colors.css").split("@media")[0]
     colors = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", light))
     shades = np.array([[int(colors[f"shade-{i}"][k : k + 2], 16) for k in (1, 3, 5)] for i in range(_SHADES)])
@@ -488,7 +488,7 @@ def palette() -> dict[str, str]:
 
 
 def matplotlib_style(style: str) -> dict[str, Any]:
-    """Return a style as arguments of matplotlib's `plot`.
+    """Return a style as keyword arguments for matplotlib's `plot`.
 
     >>> matplotlib_style("hue-0 dashed")
     {'color': '#3357be', 'linewidth': 1.2, 'linestyle': '--'}
@@ -519,7 +519,7 @@ _LINE_WIDTHS = {
 
 
 def render_legend(*entries: tuple[str, str]) -> Markup:
-    """Return a legend of lines: CSS classes and names."""
+    """Return a legend of lines, given their CSS classes and names."""
     return tag("ul", *(render_legend_entry(class_, name) for class_, name in entries), class_="key")
 
 

@@ -1,4 +1,4 @@
-"""Text for the terminal: audits, grouped audits and advice."""
+"""Render audits, grouped audits and advice as text for the terminal."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def to_plain_text(content: RenderableType, width: int = _WIDTH) -> str:
 
 
 def render_audit(audit: Audit, baseline: Audit | None = None) -> Group:
-    """Return the audit for rich's console: findings that need attention in full, the others in one line each."""
+    """Return the audit for rich's console; findings that need attention are shown in full, the others on one line."""
     parts: list[RenderableType] = [_render_headline(audit), Text()]
     for finding in audit.findings:
         parts.append(_render_finding(finding, spelled_out=finding.verdict != "ok"))
@@ -146,7 +146,7 @@ def render_moments(sketch: Sketch, name: str) -> Group:
 def render_side_by_side(
     audits: Sequence[Audit], agreements: Sequence[float | None], held_out: HeldOutComparison | None = None
 ) -> Group:
-    """Return several audits in one table, and the share of neighbors that each shares with the first.
+    """Return a table of several audits, with the share of neighbors that each space has in common with the first.
 
     Two audits, before and after a repair, get an additional column: whether the repair made the finding better or
     worse.
@@ -182,7 +182,7 @@ def render_side_by_side(
 
 
 def _render_cell(finding: Finding | None, *, lost: bool = False) -> Text:
-    """Return a value with the mark of its verdict; a value that a repair made worse is not marked ok."""
+    """Return a value with the mark of its verdict; a value that a repair made worse does not get the "ok" mark."""
     if finding is None:
         return Text("–")
     mark, color = (
@@ -249,7 +249,7 @@ def render_grouped_side_by_side(many: Sequence[GroupedAudit]) -> Group:
 
 
 def find_headlines(many: Sequence[GroupedAudit]) -> list[str]:
-    """Return the headline findings that at least one group has."""
+    """Return the headline findings that occur in at least one group."""
     audits = [audit for grouped in many for audit in grouped.groups.values()]
     return [name for name in HEADLINES if any(name in audit for audit in audits)]
 
@@ -265,7 +265,7 @@ def _render_grouped_headline(grouped: GroupedAudit) -> Text:
 
 
 def describe_grouped_notes(grouped: GroupedAudit) -> list[str]:
-    """Return notes on the groups: groups that were not measured, rows in no group, and sampling."""
+    """Return notes on unmeasured groups, on rows outside all groups, and on sampling."""
     notes = [f"not measured: {grouped.by} {name}, {why}" for name, why in grouped.skipped.items()]
     if grouped.left_out:
         notes.append(f"{grouped.left_out:,} rows belong to none of these groups")
@@ -285,7 +285,7 @@ def _render_group_cell(finding: Finding | None) -> Text:
 
 
 def format_group_value(finding: Finding | None) -> str:
-    """Return a value with the mark of its verdict, or a dash if there is none."""
+    """Return a value with the mark of its verdict, or a dash if there is no value."""
     return "–" if finding is None else f"{finding.shown} {MARKS[finding.verdict]}"
 
 
@@ -350,7 +350,7 @@ def _format_shape(value: float | None) -> str:
 
 
 def _stack_words(words: str) -> str:
-    """Return a heading with one word on each line."""
+    """Return a heading with one word per line."""
     return words.replace(" ", "\n")
 
 

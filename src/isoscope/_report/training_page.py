@@ -1,4 +1,4 @@
-"""The self-contained HTML page on the shape of a model's layers during training."""
+"""Render the shape of a model's layers during training as a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def render_training_page(
     runs: History | Sequence[History] | Mapping[str, History | Sequence[History]],
     facts: Mapping[str, object] | None = None,
 ) -> str:
-    """Return a tracker's measurements as a self-contained HTML document: a summary, then each measurement by step.
+    """Return a tracker's measurements as a self-contained HTML document with a summary and charts by step.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ def _render_collapse_warning(runs: Runs) -> Markup | None:
 
 
 def _describe_collapse(where: str, collapses: Sequence[Collapse]) -> str:
-    """Return the layers that collapsed at one step, and the reason for the deepest."""
+    """Describe the layers that collapsed at one step, with the reason for the deepest one."""
     last = collapses[-1]
     names, reason = format_layer_name(last.layer), last.reason
     if len(collapses) > 1:
@@ -195,7 +195,7 @@ def _render_chart_grid(measurements: Sequence[str], lines: Callable[[str], list[
 
 
 def _describe_constant_layers(runs: Runs) -> str:
-    """Return a note on layers that have no centered line because their states are all equal."""
+    """Return a note on layers without a centered line, whose states are all equal."""
     arm = next(iter(runs.arms))
     constant = [
         layer for layer in runs.layers if not np.isfinite(runs.mean(arm, layer, "anisotropy_1_centred").values).any()
@@ -208,7 +208,7 @@ def _describe_constant_layers(runs: Runs) -> str:
 
 
 def _render_layers(runs: Runs) -> Markup:
-    """Return the charts of all layers; the arms are side by side, on one scale."""
+    """Return the charts of all layers; the arms appear side by side on a common scale."""
     parts: list[Markup | None] = []
     for measurement in _SIDE_BY_SIDE:
         arms = {arm: layer_lines(runs, arm, measurement) for arm in runs.arms}

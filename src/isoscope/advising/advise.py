@@ -1,4 +1,4 @@
-"""The function `advise` and its result: the prescribed repair, or none, with the evidence."""
+"""The function `advise` and its result: the recommended repair, if any, and the evidence."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def advise(
 
 @dataclass(frozen=True)
 class Score:
-    """A candidate's score by one measure, and its gain over leaving the vectors alone."""
+    """A candidate's score on one measure, and its gain over the unchanged vectors."""
 
     value: float
     gain: float
@@ -188,7 +188,7 @@ class Trial:
 
 @dataclass(repr=False)
 class Advice:
-    """The advice: `choice` is the prescribed candidate, `repair` the fitted repair, `trials` the evidence."""
+    """The advice: `choice` is the recommended candidate, `repair` the fitted repair, and `trials` the evidence."""
 
     source: str
     n: int
@@ -222,7 +222,7 @@ class Advice:
     def of(
         cls, store: Store, task: Task, tried: Trials, choice: Choice, promise: Promise, settings: AdviceSettings
     ) -> Advice:
-        """Return the advice that follows from the trials, the choice and the nested selection."""
+        """Return the advice, given the trials, the choice and the nested selection."""
         gains = {
             name: choice.gains.get(name) or compare_candidates(tried.scores, settings.confidence, [name])[name]
             for name in task.measures
@@ -256,19 +256,19 @@ class Advice:
 
     @property
     def choice(self) -> Trial:
-        """The prescribed candidate."""
+        """The recommended candidate."""
         return self.trials[self.chosen]
 
     @property
     def repair(self) -> Repair:
-        """The prescribed repair, fitted; it does nothing if the advice is to leave the vectors alone."""
+        """The recommended repair, fitted; if no repair is recommended, it changes nothing."""
         if self.choice.repair is None:
             raise NotFoundError(f"{self.choice.name} was not fitted: run advise again")
         return self.choice.repair
 
     @property
     def leaves_vectors_unchanged(self) -> bool:
-        """Whether the advice is to leave the vectors as they are."""
+        """Whether the advice is to use the vectors as they are."""
         return self.chosen == 0
 
     @property
@@ -310,7 +310,7 @@ class Advice:
     # JSON and HTML
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Save the prescribed repair to a folder; it does nothing if the advice is to leave the vectors alone."""
+        """Save the recommended repair to a folder; if no repair is recommended, it changes nothing."""
         self.repair.save(folder)
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The candidates of the advisor: no repair, each repair with a few settings, and chains."""
+"""The advisor's candidates: no repair, each repair with a few settings, and chains of repairs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from isoscope.transforms.repair import Repair
 
 @dataclass(frozen=True)
 class Candidate:
-    """A repair that is not fitted yet."""
+    """A repair that has not been fitted yet."""
 
     name: str
     repair: Repair
@@ -28,7 +28,7 @@ AS_IS = "as it is"
 
 
 def build_candidates(d: int, n: int, seed: int, given: Iterable[Repair] | None = None) -> list[Candidate]:
-    """Return the candidates for n vectors of d dimensions, simplest first; the first one does nothing."""
+    """Return the candidates for n vectors of d dimensions, simplest first; the first one changes nothing."""
     if given is not None and not isinstance(given, list | tuple | Iterator):
         raise ParameterError(
             f"candidates is a {type(given).__name__}: need a list of repairs, such as [Center(), Whiten()]"
@@ -68,7 +68,7 @@ def default_repairs(d: int, n: int, seed: int) -> list[Repair]:
 
 
 def describe_repair(repair: Repair) -> str:
-    """Return a short name of a repair: its class and its settings.
+    """Return a short name for a repair: its class and its settings.
 
     >>> chain = Chain([Standardize(), AllButTheTop(6)])
     >>> describe_repair(chain), describe_repair(ClusterNull(random_state=0)), describe_repair(Whiten("pca", 96))

@@ -1,4 +1,4 @@
-"""The graded-pairs task: rank pairs of rows by similarity as people do."""
+"""The graded-pairs task: rank pairs of rows by similarity, and compare the ranking with human grades."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class GradedPairs(Task):
             self.rounds = [self._hold_out(part) for part in self.units.folds(folds, np.random.default_rng(seed))]
 
     def _hold_out(self, pairs: np.ndarray) -> Round:
-        """Return a round that scores these pairs and fits on the rows that none of them uses."""
+        """Return a round that scores these pairs and fits on the rows that are not in any of them."""
         held_out = np.union1d(self.first[pairs], self.second[pairs])
         fit_rows = np.setdiff1d(np.arange(len(self.rows)), held_out)
         check_fit_rows(fit_rows, len(self.rows))
@@ -83,7 +83,7 @@ class GradedPairs(Task):
 
 
 def pairs_task(store: Store, pairs: Any, settings: AdviceSettings, progress: Progress) -> GradedPairs:
-    """Return the task of ranking graded pairs of rows of the store."""
+    """Return the task of ranking graded pairs of the store's rows."""
     named = read_pairs(pairs)
     rows, unknown = find_rows(store, [*named.first, *named.second])
     dropped = count_unknown([*named.first, *named.second], unknown, "the pairs", store, settings)

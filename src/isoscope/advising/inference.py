@@ -1,4 +1,4 @@
-"""Scores per example, simultaneous intervals, the choice among repairs and its nested estimate."""
+"""Scores per example, simultaneous intervals, the choice of a repair, and the nested estimate of its gain."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExampleScores:
-    """The scores of one candidate on all examples, by one measure."""
+    """The scores of one candidate on all examples, for one measure."""
 
     values: np.ndarray
     """One per example; their mean is the score."""
@@ -28,7 +28,7 @@ class ExampleScores:
 
 
 def spearman(a: np.ndarray, b: np.ndarray) -> ExampleScores:
-    """Return Spearman's correlation of a and b as pseudo-values; ties share their mean rank.
+    """Return Spearman's correlation of a and b as pseudo-values; tied values get their mean rank.
 
     >>> values = spearman(np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 3.0, 2.0, 4.0])).values
     >>> round(float(values.mean()), 3)
@@ -49,7 +49,7 @@ def spearman(a: np.ndarray, b: np.ndarray) -> ExampleScores:
 
 
 class _RankedValues:
-    """Values in order, with their mid-ranks."""
+    """Values in ascending order, with their mid-ranks."""
 
     def __init__(self, values: np.ndarray):
         self.order = np.argsort(values, kind="stable")
@@ -68,7 +68,7 @@ class _RankedValues:
 
 
 def v_measure(clusterings: np.ndarray, labels: np.ndarray) -> ExampleScores:
-    """Return the chance-adjusted V-measure of clusterings (c, m) with the labels, averaged over the clusterings.
+    """Return the V-measure of the (c, m) clusterings against the labels, adjusted for chance and averaged.
 
     Clusters of even sizes share more information with any labels by chance alone, which would favor repairs that even
     them out. The information expected by chance is subtracted; V is then the adjusted mutual information.
@@ -94,7 +94,7 @@ def _adjusted_v_measure(codes: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def _entropy(codes: np.ndarray) -> np.ndarray:
-    """Return pseudo-values of the entropy of some codes: −ln(share of the example's code)."""
+    """Return pseudo-values for the entropy of codes: −ln(share of the example's code)."""
     _, inverse, counts = np.unique(codes, return_inverse=True, return_counts=True)
     return np.asarray(-np.log(counts / len(codes))[inverse])
 
@@ -159,7 +159,7 @@ class Units:
         return found
 
     def folds(self, count: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """Return the examples in folds of about the same size; a unit is never divided."""
+        """Return the examples in folds of about the same size, without splitting any unit."""
         sizes = np.bincount(self.of)
         order = rng.permutation(len(sizes))
         order = order[np.argsort(-sizes[order], kind="stable")]
@@ -172,7 +172,7 @@ class Units:
 
 @dataclass(frozen=True)
 class Scores:
-    """The scores of all candidates on all examples; the first candidate leaves the vectors alone."""
+    """The scores of all candidates on all examples; the first candidate leaves the vectors unchanged."""
 
     values: dict[str, np.ndarray]
     """For each measure: (examples, candidates)."""
@@ -188,7 +188,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class Gains:
-    """Each candidate's gain over leaving the vectors alone by one measure, with simultaneous intervals."""
+    """Each candidate's gain over the unchanged vectors on one measure, with simultaneous intervals."""
 
     scores: np.ndarray
     gains: np.ndarray
@@ -196,13 +196,13 @@ class Gains:
     high: np.ndarray
 
     def verdict(self, i: int) -> GainVerdict:
-        """Return "gain" or "loss" if the difference is significant, else "noise"."""
+        """Return "gain" or "loss" if the gain or loss is significant, else "noise"."""
         return "gain" if self.low[i] > _ROUNDING else "loss" if self.high[i] < -_ROUNDING else "noise"
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The candidate that a set of examples selects."""
+    """The candidate selected on a set of examples."""
 
     measure: str
     """The measure that decided."""
@@ -216,7 +216,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Promise:
-    """The gain from following the advice, on examples that were not used to choose it."""
+    """The expected gain from following the advice, estimated on examples that were not used to choose it."""
 
     gain: float
     choices: dict[int, int]
@@ -228,7 +228,7 @@ class Promise:
 
 
 def decide(scores: Scores, confidence: float, measure: str | None, folds: int, seed: int) -> tuple[Choice, Promise]:
-    """Return the choice of all examples and its nested estimate.
+    """Return the candidate selected on all examples, and the nested estimate of its gain.
 
     A repair is prescribed only if at least half of the nested selections prescribe one. Otherwise the gain is not
     confirmed, and only `best` names its candidate.
@@ -262,7 +262,7 @@ def choose_candidate(
 def compare_candidates(
     scores: Scores, confidence: float, measures: Sequence[str], examples: np.ndarray | None = None
 ) -> dict[str, Gains]:
-    """Return every candidate's gain by each measure; all intervals hold simultaneously."""
+    """Return every candidate's gain on each measure; all intervals hold simultaneously."""
     chosen = np.arange(len(scores)) if examples is None else examples
     values = [scores.values[measure][chosen] for measure in measures]
     differences = np.hstack([of - of[:, :1] for of in values])
@@ -286,7 +286,7 @@ def compare_candidates(
 def _add_repeats(
     covariance: np.ndarray, freedom: np.ndarray, scores: Scores, measures: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Add the variance of random procedures to that of the examples (degrees of freedom after Satterthwaite)."""
+    """Add the variance of random procedures to that of the examples (with Satterthwaite's degrees of freedom)."""
     extra, least = np.zeros(len(freedom)), np.full(len(freedom), np.inf)
     width = len(freedom) // len(measures)
     for i, measure in enumerate(measures):
@@ -302,7 +302,7 @@ def _add_repeats(
 
 
 def critical_values(covariance: np.ndarray, freedom: np.ndarray, confidence: float) -> np.ndarray:
-    """Return the half-width, in standard errors, with which all intervals hold simultaneously.
+    """Return the half-width, in standard errors, at which all intervals hold simultaneously.
 
     The quantile of the maximum of correlated normal variables is converted to that of Student's t, with the degrees of
     freedom of each difference.
@@ -327,7 +327,7 @@ def _normal_draws(width: int) -> np.ndarray:
 def estimate_nested_gain(
     scores: Scores, choice: Choice, confidence: float, measure: str | None, folds: int, seed: int
 ) -> Promise:
-    """Return the gain of the whole selection rule on held-out folds, averaged over repeated partitions.
+    """Return the gain of the whole selection procedure on held-out folds, averaged over repeated partitions.
 
     The gain uses the measure that decided on all examples. Leaving the vectors alone gains 0.
     """

@@ -1,4 +1,4 @@
-"""Readers of relevance judgments (qrels) and graded pairs, from files or Python objects."""
+"""Read relevance judgments (qrels) and graded pairs from files or Python objects."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def _describe_columns(names: list[str]) -> str:
 
 
 def _is_blank(table: TableBatch, row: int) -> bool:
-    """Return whether all cells of a row are empty, as in rows that spreadsheets add."""
+    """Return whether all cells of a row are empty, as in the rows that spreadsheets append."""
     return all(values[row] is None or not str(values[row]).strip() for values in table.columns.values())
 
 

@@ -78,7 +78,7 @@ _MAX_CLUSTERED = 4_000
 
 
 class Labels(Task):
-    """Accuracy of a linear probe and of the 10 nearest neighbors, and the V-measure of k-means, adjusted for chance.
+    """Accuracy of a linear probe and of the 10 nearest neighbors, and the chance-adjusted V-measure of k-means.
 
     Each row is classified by all other rows (leave-one-out); k-means gets the number of classes and is averaged over
     several starts. Equal rows count once. With `new_rows`, the repair, the probe and the neighbors use only the other
@@ -119,7 +119,7 @@ class Labels(Task):
             self.rounds = [Round(np.setdiff1d(everything, part), part) for part in parts]
 
     def score(self, repair: Repair, round: Round) -> dict[str, ExampleScores]:
-        """Return which rows of a round are classified correctly, and how well their clusters match the labels."""
+        """Return whether each row of a round is classified correctly, and how well the clusters match the labels."""
         held_out, truth = round.examples, self.labels[round.examples]
         Z = repair.transform(self.rows.vectors[held_out])
         compared = prepare(Z, self.metric)
@@ -161,7 +161,7 @@ def _independent_examples(m: int) -> csr_array:
 
 
 def stratified_folds(labels: np.ndarray, folds: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Return the rows in folds that contain about the same share of every label, in random order."""
+    """Return the rows in random order, in folds that contain about the same share of every label."""
     shuffled = rng.permutation(len(labels))
     by_label = shuffled[np.argsort(labels[shuffled], kind="stable")]
     home = np.empty(len(labels), np.int64)
@@ -170,7 +170,7 @@ def stratified_folds(labels: np.ndarray, folds: int, rng: np.random.Generator) -
 
 
 def plurality(votes: np.ndarray) -> np.ndarray:
-    """Return the most frequent label of each row of votes; ties go to the one that comes first.
+    """Return the most frequent label in each row of votes; if several are tied, return the one that comes first.
 
     >>> plurality(np.array([[3, 1, 1], [2, 0, 1]])).tolist()
     [1, 2]
@@ -184,7 +184,7 @@ _MAX_SCORED, _MAX_FITTED = 4_000, 10_000  # numbers of rows
 
 
 class Unlabeled(Task):
-    """The share of a row's 10 nearest rows that two random halves of the coordinates have in common.
+    """The share of a row's 10 nearest neighbors on which two random halves of the coordinates agree.
 
     This is split-half reliability: neighbors that depend on a few coordinates are found by one half only. A repair is
     fitted to each half separately, since otherwise it would make the halves dependent. The score says nothing about
@@ -218,7 +218,7 @@ class Unlabeled(Task):
         self.rounds = [Round(self.learned if new_rows else None, np.arange(m))]
 
     def score(self, repair: Repair, round: Round) -> dict[str, ExampleScores]:
-        """Return the share of neighbors that two halves have in common, for each scored row."""
+        """Return, for each scored row, the share of neighbors that the two halves have in common."""
         learned, scored = (self.rows.vectors[rows] for rows in (self.learned, self.scored))
         rng = np.random.default_rng(self.seed)
         common = np.zeros((_SPLITS, len(scored)))
@@ -236,7 +236,7 @@ class Unlabeled(Task):
 
 
 def halve_repair(repair: Repair) -> Repair:
-    """Return the same repair, unfitted, for half the dimensions; one that keeps k dimensions keeps k/2."""
+    """Return the same repair, unfitted, for half the dimensions; a repair that keeps k dimensions then keeps k/2."""
     if isinstance(repair, Chain):
         return Chain([halve_repair(step) for step in repair.steps])
     repair = clone(repair)
@@ -246,7 +246,7 @@ def halve_repair(repair: Repair) -> Repair:
 
 
 def labels_task(store: Store, settings: AdviceSettings, progress: Progress) -> Labels:
-    """Return the task of predicting the labels of the store."""
+    """Return the task of predicting the store's labels."""
     if "labels" not in store.columns:
         raise NotFoundError(f"{store.name} has no labels: pass the name of the label column")
     rows = read_rows(store, NO_ROWS, settings.sample, settings.seed, progress)

@@ -26,20 +26,20 @@ _TILE = 64 * 2**20  # bytes of similarities in memory at a time
 
 
 def prepare(X: np.ndarray, metric: Metric) -> np.ndarray:
-    """Return X prepared for comparison: rows of unit length for cosine (zero rows stay zero)."""
+    """Return X prepared for comparison; for cosine, rows are scaled to unit length (zero rows stay zero)."""
     X = X if X.dtype.itemsize >= 4 else X.astype(np.float32)
     return np.asarray(unit_rows(np, X, X.dtype)) if metric == "cosine" else X
 
 
 def similarity(A: np.ndarray, B: np.ndarray, metric: Metric) -> np.ndarray:
-    """Return the similarity of each row of A to the same row of B; both come from `prepare`."""
+    """Return the similarity between each row of A and the corresponding row of B; `prepare` must be applied first."""
     if metric == "cosine":
         return np.asarray(np.einsum("ij,ij->i", A, B, dtype=np.float64))
     return np.asarray(-np.linalg.norm(A.astype(np.float64) - B, axis=1))
 
 
 def top_k(queries: np.ndarray, corpus: np.ndarray, k: int, metric: Metric, *, exclude_self: bool = False) -> np.ndarray:
-    """Return the k rows of the corpus most similar to each query, best first; both come from `prepare`.
+    """Return the k rows of the corpus most similar to each query, best first; `prepare` must be applied to both first.
 
     With `exclude_self`, the queries are the corpus, and no row is among its own results.
     """
@@ -68,7 +68,7 @@ _NDCG_DEPTH, _RECALL_DEPTH = 10, 100
 
 
 class Retrieval(Task):
-    """nDCG@10 and recall@100, as defined by trec_eval and BEIR, for queries that search all documents.
+    """nDCG@10 and recall@100, as defined by trec_eval and BEIR, for queries run against all documents.
 
     Repairs learn only from the documents, never from queries or judgments. So they are fitted to the whole corpus, as
     in production. With `new_rows`, a random subset of the documents is held out of each fit; it does not depend on the
@@ -122,7 +122,7 @@ class Retrieval(Task):
 
 
 def _query_links(queries: np.ndarray, relevant: list[dict[int, float]], rows: Rows) -> csr_array:
-    """Return what queries share, as a matrix: relevant documents (equal ones count as one) and equal vectors."""
+    """Return a matrix of what queries share: relevant documents (equal documents count as one) and equal vectors."""
     judged = np.unique([row for of in relevant for row in of]).astype(np.int64)
     identity = row_identity(rows.vectors[judged])
     same_query = row_identity(queries) + len(judged)
@@ -135,7 +135,7 @@ def _query_links(queries: np.ndarray, relevant: list[dict[int, float]], rows: Ro
 
 
 def ndcg(found: np.ndarray, judged: dict[int, float], depth: int = _NDCG_DEPTH) -> float:
-    """Return the normalized discounted cumulative gain of a list; a document's gain is its relevance.
+    """Return the normalized discounted cumulative gain of a ranked list; a document's gain is its relevance.
 
     >>> ndcg(np.array([7, 3]), {3: 1.0})
     0.6309297535714575
@@ -155,7 +155,7 @@ def _dcg(gains: list[float]) -> float:
 
 
 def retrieval_task(store: Store, queries: Store, qrels: Any, settings: AdviceSettings, progress: Progress) -> Retrieval:
-    """Return the task of finding the relevant documents of the store for each query."""
+    """Return the task of finding the store's relevant documents for each query."""
     if queries.dim != store.dim:
         raise ShapeError(
             f"the queries have {queries.dim} dimensions but {store.name} has {store.dim}: embed both with the same "

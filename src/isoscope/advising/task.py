@@ -1,4 +1,4 @@
-"""The advisor's tasks: settings, examples, the rows they use and how they are read."""
+"""The parts of the advisor's tasks: settings, examples, and the rows they use."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NO_ROWS = np.empty(0, np.int64)
 
 @dataclass(frozen=True)
 class AdviceSettings:
-    """The options of `advise` that change its numbers."""
+    """The options of `advise` that affect its results."""
 
     metric: Metric = "cosine"
     folds: int = 5
@@ -54,7 +54,7 @@ class AdviceSettings:
 
 @dataclass(frozen=True)
 class Round:
-    """One fit of every candidate: the rows it learns from, and the examples it is scored on."""
+    """One round of fitting: the rows that every candidate is fitted to, and the examples that it is scored on."""
 
     fit_rows: np.ndarray | None
     """Positions among the rows in memory; None means the whole source, as in production."""
@@ -91,7 +91,7 @@ class Task(ABC):
 
     @abstractmethod
     def score(self, repair: Repair, round: Round) -> dict[str, ExampleScores]:
-        """Return the score by each measure, on the round's examples, of a repair that is fitted to the round's rows."""
+        """Fit a repair to the round's rows and return its score on the round's examples for each measure."""
 
     def _note_links(self) -> None:
         if self.units.links is not None:
@@ -120,7 +120,7 @@ def check_folds(folds: int, examples: int, example: str) -> None:
 
 
 def check_fit_rows(fit_rows: np.ndarray, total: int) -> None:
-    """Raise an error if fewer than half of the rows remain to fit on after holding rows out."""
+    """Raise an error if fewer than half of the rows remain for fitting after rows are held out."""
     if 2 * len(fit_rows) < total:
         raise TooFewRowsError(
             f"holding out the examples of one fold leaves {len(fit_rows):,} of {total:,} rows to fit on: new_rows "
@@ -130,7 +130,7 @@ def check_fit_rows(fit_rows: np.ndarray, total: int) -> None:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows in memory, in the order of the source, and the sums of all rows of the source."""
+    """Rows in memory, in source order, and the sums over all rows of the source."""
 
     vectors: np.ndarray
     numbers: np.ndarray
@@ -146,11 +146,11 @@ class Rows:
         return len(self.numbers)
 
     def places(self, numbers: np.ndarray) -> np.ndarray:
-        """Return the positions of the rows with these numbers, all of which are in memory."""
+        """Return the positions in memory of the rows with these numbers."""
         return np.searchsorted(self.numbers, numbers)
 
     def at(self, positions: np.ndarray) -> Rows:
-        """Return the rows at some positions."""
+        """Return the rows at the given positions."""
         return replace(
             self,
             vectors=self.vectors[positions],
@@ -196,7 +196,7 @@ def read_rows(
 
 
 def find_rows(store: Store, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the row number of each name, and which names are unknown: by id, else by text, else by row number."""
+    """Return the row number of each name (an id, else a text, else a row number), and which names are unknown."""
     best: tuple[np.ndarray, np.ndarray] | None = None
     for role in ("ids", "text"):
         values = store.column(role) if role in store.columns else None
@@ -222,7 +222,7 @@ def _parse_row_number(name: str, n: int) -> int:
 
 
 def check_known(names: Sequence[str], unknown: np.ndarray, what: str, store: Store) -> None:
-    """Raise an error if names are unknown; it states how many, and the first of them."""
+    """Raise an error if names are unknown; it states their number and the first of them."""
     if not unknown.any():
         return
     missing = list(dict.fromkeys(name for name, gone in zip(names, unknown, strict=True) if gone))
@@ -236,7 +236,7 @@ def check_known(names: Sequence[str], unknown: np.ndarray, what: str, store: Sto
 
 
 def count_unknown(names: list[str], unknown: np.ndarray, what: str, store: Store, settings: AdviceSettings) -> int:
-    """Return how many names are unknown; raise an error unless they may be dropped and others are known."""
+    """Return the number of unknown names; raise an error if they must not be dropped or if no name is known."""
     if settings.missing == "raise" or unknown.all():
         check_known(names, unknown, what, store)
     return len({name for name, no in zip(names, unknown, strict=True) if no})

@@ -46,7 +46,7 @@ class Trials:
 
 
 def try_candidates(task: Task, store: Store, candidates: Sequence[Candidate], seed: int, progress: Progress) -> Trials:
-    """Fit every candidate and score it on every round of the task; one that cannot be fitted is left out."""
+    """Fit every candidate and score it on every round of the task; leave out candidates that cannot be fitted."""
     shape_rows = _split_shape_rows(task, seed)
     repairs: dict[str, Repair] = {}
     values: dict[str, list[np.ndarray]] = {measure: [] for measure in task.measures}
@@ -112,7 +112,7 @@ def _fit_to_rows(candidate: Candidate, vectors: np.ndarray, total: Sketch) -> Re
 def _score_candidate(
     task: Task, candidate: Candidate, repair: Repair
 ) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
-    """Return the values of all examples and the repeated scores, by measure, averaged over the rounds."""
+    """Return the values of all examples and the repeated scores for each measure, averaged over the rounds."""
     counts = np.zeros(len(task))
     sums = {measure: np.zeros(len(task)) for measure in task.measures}
     repeats: dict[str, list[np.ndarray]] = {}
@@ -133,7 +133,7 @@ def _score_candidate(
 
 
 def _split_shape_rows(task: Task, seed: int) -> tuple[np.ndarray, np.ndarray, Sketch]:
-    """Return rows to fit on and other rows to measure, at most a few thousand of each."""
+    """Return rows to fit on and other rows to measure, with at most a few thousand of each."""
     some = np.random.default_rng(seed).permutation(len(task.rows))[: 2 * _SHAPE_ROWS]
     fit_rows, held_out = np.array_split(some, 2)
     return fit_rows, held_out, sketch(task.rows.vectors[fit_rows])
@@ -142,7 +142,7 @@ def _split_shape_rows(task: Task, seed: int) -> tuple[np.ndarray, np.ndarray, Sk
 def _measure_shape(
     task: Task, candidate: Candidate, fit_rows: np.ndarray, held_out: np.ndarray, total: Sketch
 ) -> dict[str, float]:
-    """Return IsoScore, mean cosine and the labels' silhouette of the repaired space, on rows it was not fitted to."""
+    """Return the repaired space's IsoScore, mean cosine and label silhouette, on rows not used to fit the repair."""
     repair = _fit_to_rows(candidate, task.rows.vectors[fit_rows], total)
     Y = repair.transform(task.rows.vectors[held_out]).astype(np.float64)
     found = {}

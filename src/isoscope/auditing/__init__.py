@@ -1,1 +1,1 @@
-"""The measurements of an audit, made in at most two passes over a store, with their uncertainty."""
+"""The audit: measurements of a store in at most two passes, with their uncertainty, verdicts and advice."""

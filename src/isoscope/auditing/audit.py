@@ -1,4 +1,4 @@
-"""The function `audit`: it opens a source, measures it in at most two passes, and judges the measurements."""
+"""The function `audit`, which opens a source, measures it in at most two passes, and judges the measurements."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Audit", "AuditOptions", "GroupedAudit", "audit"]
 
 
 class AuditOptions(TypedDict, total=False):
-    """The options of `audit` for type checkers; the function describes them."""
+    """The options of `audit`, for type checkers; see `audit` for their descriptions."""
 
     labels: Column | None
     types: Column | None
@@ -121,7 +121,7 @@ def audit(
     settings = Settings(metric=metric, sample=sample, seed=check_seed(seed), nonfinite=nonfinite)
     if by is not None and queries is not None:
         raise ParameterError(
-            "queries and by cannot be combined: to use queries, audit the rows of one group separately"
+            "queries= and by= cannot be combined: to use queries, audit the rows of one group separately"
         )
     store = open_store(
         source, vectors=vectors, by=by, labels=labels, types=types, text=text, frequency=frequency, groups=groups

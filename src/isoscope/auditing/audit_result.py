@@ -57,7 +57,7 @@ class Audit:
 
     @classmethod
     def of(cls, measured: Measurements, unusable: Mapping[str, str] | None = None) -> Audit:
-        """Return an audit of these measurements, with a verdict on each.
+        """Return an audit with a verdict on each of the measurements.
 
         `unusable` lists the columns that had to be ignored, with the reasons.
         """
@@ -82,7 +82,7 @@ class Audit:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst verdict of all findings: ok, look or bad."""
+        """The worst verdict of all findings: "ok", "look" or "bad"."""
         return worst_verdict(self.findings)
 
     def __getitem__(self, name: str) -> Finding:
@@ -97,7 +97,7 @@ class Audit:
         return any(finding.name == name for finding in self.findings)
 
     def get(self, name: str) -> Finding | None:
-        """Return a finding by its name, or None if the audit does not include it."""
+        """Return the finding with this name, or None if the audit does not include it."""
         return next((finding for finding in self.findings if finding.name == name), None)
 
     def __repr__(self) -> str:
@@ -136,7 +136,7 @@ class Audit:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any], path: str | os.PathLike[str]) -> Audit:
-        """Return the audit from the result of `to_dict`; error messages mention `path`."""
+        """Return the audit that `to_dict` converted to a dict; error messages mention `path`."""
         try:
             return cls(
                 source=content["source"]["name"],
@@ -154,7 +154,7 @@ class Audit:
             raise FileFormatError(f"{path} is not a complete audit: {type(error).__name__} {error}") from error
 
     def to_html(self, path: str | os.PathLike[str], *, baseline: Audit | None = None) -> None:
-        """Write the report as one self-contained HTML page, atomically; with a baseline, it shows the changes."""
+        """Write the report as one self-contained HTML page, atomically; `baseline` adds the changes since then."""
         with atomic_replace(path) as temporary:
             temporary.write_text(render("Audit", "page", [self], baseline=baseline), encoding="utf-8")
 
@@ -203,7 +203,7 @@ class Audit:
         return axes
 
     def plot_barcode(self, ax: Axes | None = None) -> Axes:
-        """Draw the barcode of connected components (H0); bars that stand out from noise come first."""
+        """Draw the barcode of connected components (H0), longest bars first; bars that stand out are colored."""
         axes: Axes = render("Audit", "barcode", self._require_pictures(), ax)
         return axes
 
@@ -216,5 +216,5 @@ class Audit:
 
 
 def make_printable(name: str) -> str:
-    """Return the name with unprintable characters replaced."""
+    """Return the name with its unprintable characters replaced."""
     return "".join(mark if mark.isprintable() else "\ufffd" for mark in name)

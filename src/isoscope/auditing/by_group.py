@@ -1,4 +1,4 @@
-"""Measurements of groups of rows, made in the same two passes; the results equal those of separate audits."""
+"""Measure groups of rows in the same two passes, with the same results as separate audits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MIN_SAMPLE = 2_000
 
 @dataclass(frozen=True)
 class GroupMeasurements:
-    """The measurements of each group by name, and the reasons why other groups were skipped."""
+    """The measurements of each group, by group name, and the reasons why other groups were skipped."""
 
     groups: dict[str, Measurements]
     skipped: dict[str, str]
@@ -84,7 +84,7 @@ def _finish(run: MeasurementRun) -> Measurements:
 
 
 def _group_sample_size(requested: int, groups: int, dim: int) -> int:
-    """Return the rows of each group's sample, so that all samples together stay within the memory limit."""
+    """Return the sample size for each group such that all samples together stay within the memory limit."""
     return limit_sample_size(min(requested, max(_SAMPLE_BYTES // (groups * dim * 4), _MIN_SAMPLE)), dim, groups=groups)
 
 
@@ -93,7 +93,7 @@ _GroupBatch = tuple[int, Batch]
 
 
 class GroupTally(Tally):
-    """One tally per group; each tally sees only the rows of its group, numbered from 0.
+    """One tally per group; each tally receives only the rows of its group, numbered from 0.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ class GroupTally(Tally):
         self._last_share = 0, self._before
 
     def _set_rows(self, codes: np.ndarray, first: int, before: np.ndarray) -> None:
-        """Set the rows from number `first` on, with these codes; `before` counts the earlier rows of each group."""
+        """Set the group codes of the rows that start at `first`; `before` counts the earlier rows of each group."""
         self._codes, self._first, self._before = codes, first, before
         mine = np.isin(np.arange(len(before)), [*self.tallies])
         self._own = np.where(mine, np.bincount(codes[codes >= 0], minlength=len(before)), 0)
@@ -130,7 +130,7 @@ class GroupTally(Tally):
             yield code, batch
 
     def summarize(self, item: _GroupBatch) -> tuple[int, int, Any]:
-        """Return the group, the rows and the partial result of one batch."""
+        """Return the group, the number of rows and the partial result of one batch."""
         code, batch = item
         try:
             return code, len(batch.vectors), self.tallies[code].summarize(batch)
@@ -144,7 +144,7 @@ class GroupTally(Tally):
         self._count(code, rows)
 
     def _count(self, code: int, rows: int) -> None:
-        """Count the rows of a group and finish its tally after the last one."""
+        """Count the rows of a group, and finish its tally after the last row."""
         self._seen[code] += rows
         if self._seen[code] == self.counts[code]:
             self.tallies[code].finish()
@@ -172,7 +172,7 @@ class GroupTally(Tally):
         return self._codes[first : first + rows], first, before
 
     def narrow(self, share: tuple[np.ndarray, int, np.ndarray]) -> None:
-        """Restrict the tally to these rows."""
+        """Restrict the tally to the rows of a share."""
         self._set_rows(*share)
 
     def expect(self, rows: int) -> None:
@@ -190,7 +190,7 @@ class GroupTally(Tally):
 
 
 def split_by_group(batches: Iterable[Batch], codes: np.ndarray, counts: np.ndarray, rows: int) -> Iterator[_GroupBatch]:
-    """Yield each group's code and its rows, numbered within the group, in batches of `rows`; the last may be shorter.
+    """Yield each group's code and its rows, numbered within the group, in batches of at most `rows` rows.
 
     `codes` contains the group of each row and `counts` the number of rows in each group; groups with count 0 are
     ignored. A batch of the right size that belongs to one group is passed on without a copy.

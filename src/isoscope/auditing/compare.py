@@ -1,4 +1,4 @@
-"""Comparison of audits: one space before and after a change, or several spaces for the same rows."""
+"""Compare audits of one space before and after a change, or of several spaces with the same rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Direction = Literal["better", "worse", "moved", "same", "new", "gone"]
 
 @dataclass(frozen=True)
 class Change:
-    """One finding in two audits; None if an audit does not include it."""
+    """One finding in two audits; the finding is None for an audit that does not include it."""
 
     name: str
     title: str
@@ -31,7 +31,7 @@ class Change:
 
     @property
     def direction(self) -> Direction:
-        """The direction of the change; "moved" means the same verdict with disjoint intervals."""
+        """The direction of the change; "moved" means that the verdict is the same but the intervals are disjoint."""
         if self.before is None:
             return "new"
         if self.after is None:
@@ -43,7 +43,7 @@ class Change:
 
     @property
     def trend(self) -> Direction:
-        """The direction; "moved" becomes better or worse if only one end of the range is good."""
+        """The direction, where "moved" becomes "better" or "worse" if only low or only high values are good."""
         if self.direction != "moved" or self.before is None or self.after is None:
             return self.direction
         low, high = self.after.judged.ok
@@ -82,7 +82,7 @@ class HeldOutComparison:
 
     @property
     def note(self) -> str:
-        """The description of the evaluation in two sentences."""
+        """A description of the evaluation in two sentences."""
         return (
             f"Both audits measure the same {self.measured:,} rows, before and after {self.repair} fitted on "
             f"{self.fitted:,} other rows. The vectors that were written come from {self.repair} fitted on all "
@@ -91,7 +91,7 @@ class HeldOutComparison:
 
 
 def compare_findings(before: Audit, after: Audit) -> list[Change]:
-    """Return the change of each finding in either audit, in the order of the second audit."""
+    """Return the change of each finding that is in either audit, in the order of the second audit."""
     names = list(dict.fromkeys(finding.name for finding in [*after.findings, *before.findings]))
     then = {finding.name: finding for finding in before.findings}
     now = {finding.name: finding for finding in after.findings}
@@ -111,7 +111,7 @@ def neighbor_agreements(audits: Sequence[Audit]) -> list[float | None]:
 
 
 def describe_setting_differences(before: Audit, after: Audit) -> list[str]:
-    """Return the differences in dimensions and settings that limit the comparison of two audits."""
+    """Describe the differences in dimensions and settings that make two audits less comparable."""
     differences = []
     if before.d != after.d:
         differences.append(f"{before.d} dimensions before, {after.d} after")
@@ -124,7 +124,7 @@ def describe_setting_differences(before: Audit, after: Audit) -> list[str]:
 
 
 def neighbor_agreement(a: Audit, b: Audit) -> float | None:
-    """Return the mean share of nearest neighbors that two spaces have in common; None if their rows differ."""
+    """Return the mean share of nearest neighbors that two spaces have in common; None if the rows differ."""
     if a.measured is None or b.measured is None or a.n != b.n:
         return None
     if not np.array_equal(a.measured.sample.rows, b.measured.sample.rows):
@@ -141,7 +141,7 @@ def neighbor_agreement(a: Audit, b: Audit) -> float | None:
 
 
 def _are_disjoint(a: Finding, b: Finding) -> bool:
-    """Return whether the intervals are disjoint; without intervals, whether the values differ."""
+    """Return whether the intervals are disjoint; if there are no intervals, whether the values differ."""
     if a.low is None or a.high is None or b.low is None or b.high is None:
         return a.value != b.value
     return a.high < b.low or b.high < a.low

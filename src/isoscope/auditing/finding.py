@@ -20,7 +20,7 @@ VERDICTS: tuple[Verdict, ...] = ("ok", "look", "bad")
 
 @dataclass(frozen=True)
 class Range:
-    """The range that decides the verdict on a number, and the source of the range."""
+    """The thresholds that determine the verdict on a number, and their source."""
 
     ok: tuple[float, float]
     """The range of ok values, including its ends."""
@@ -42,7 +42,7 @@ class Range:
         return cls((look, math.inf), (math.nextafter(bad, -math.inf), math.inf), source, null)
 
     def verdict(self, value: float) -> Verdict:
-        """Return the verdict on a value: ok, look or bad."""
+        """Return the verdict on a value: "ok", "look" or "bad"."""
         if self.ok[0] <= value <= self.ok[1]:
             return "ok"
         return "look" if self.bearable[0] < value < self.bearable[1] else "bad"
@@ -74,7 +74,7 @@ class Finding:
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict: ok, look or bad."""
+        """The verdict: "ok", "look" or "bad"."""
         return self.judged.verdict(self.value)
 
     @property
@@ -136,7 +136,7 @@ class Finding:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Finding:
-        """Return the finding from the result of `to_dict`."""
+        """Return the finding that `to_dict` converted to a dict."""
 
         def ends(pair: list[float | None]) -> tuple[float, float]:
             return (-math.inf if pair[0] is None else pair[0], math.inf if pair[1] is None else pair[1])
@@ -187,7 +187,7 @@ def format_number(value: float | None, form: str = "number") -> str:
 
 
 def format_percentage(value: float) -> str:
-    """Return a percentile as text that never rounds to 0% or 100%; page.js formats it in the same way.
+    """Return a percentile as text, never rounded to 0% or 100%; page.js formats it in the same way.
 
     >>> [format_percentage(value) for value in (0, 0.001, 12.34, 99.934, 99.9999, 100)]
     ['0%', '< 0.01%', '12.3%', '99.93%', '> 99.99%', '100%']

@@ -1,4 +1,4 @@
-"""The result of a grouped audit: one audit per group, and each finding as a series over the groups."""
+"""The result of a grouped audit: one audit per group, and a series for each finding across the groups."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SCHEMA = "isoscope.grouped-audit/1"
 
 
 class Series(NamedTuple):
-    """One finding over the groups: arrays with one entry per group, NaN if a group lacks the finding."""
+    """One finding across the groups, as arrays with one entry per group; NaN if a group lacks the finding."""
 
     names: np.ndarray
     values: np.ndarray
@@ -51,7 +51,7 @@ class Series(NamedTuple):
 
 @dataclass(repr=False)
 class GroupedAudit:
-    """The separate audits of groups of rows.
+    """Separate audits of groups of rows.
 
     `grouped["6"]` is the audit of a group by its name, `grouped[6]` by its value. `grouped.series("mean_cosine")` is
     one finding over the groups.
@@ -94,7 +94,7 @@ class GroupedAudit:
         by: str,
         unusable: Mapping[str, str] | None = None,
     ) -> GroupedAudit:
-        """Return an audit of each group's measurements, with verdicts.
+        """Return the audits of all groups with their verdicts, given the measurements.
 
         `unusable` lists the columns that had to be ignored, with the reasons.
         """
@@ -115,7 +115,7 @@ class GroupedAudit:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst verdict of all groups: ok, look or bad."""
+        """The worst verdict of all groups: "ok", "look" or "bad"."""
         return max((audit.verdict for audit in self.groups.values()), key=VERDICTS.index)
 
     def __getitem__(self, group: str | float) -> Audit:
@@ -134,7 +134,7 @@ class GroupedAudit:
         return len(self.groups)
 
     def series(self, finding: str) -> Series:
-        """Return one finding over the groups."""
+        """Return one finding across the groups."""
         if finding not in FINDINGS:
             raise KeyError(f"{finding} is not a finding: choose from {', '.join(FINDINGS)}")
         findings: list[Finding | None] = [audit.get(finding) for audit in self.groups.values()]
@@ -149,7 +149,7 @@ class GroupedAudit:
         )
 
     def detail(self, finding: str, *path: str | int) -> np.ndarray:
-        """Return a number from the details of a finding, one entry per group; NaN if a group lacks it.
+        """Return a number from a finding's details for each group; NaN if a group lacks it.
 
         `grouped.detail("anisotropy", "centred", 0)` is the first direction's share of the variance.
         """
@@ -172,7 +172,7 @@ class GroupedAudit:
         return str(render("GroupedAudit", "notebook", self))
 
     def plot(self, finding: str, ax: Axes | None = None) -> Axes:
-        """Draw one finding over the groups with its interval, and the value for random data."""
+        """Draw one finding across the groups, with its interval and the value for random data."""
         axes: Axes = render("GroupedAudit", "series", self, finding, ax)
         return axes
 
@@ -227,7 +227,7 @@ class GroupedAudit:
 
 
 def write_page(audits: Sequence[GroupedAudit], path: str | os.PathLike[str]) -> None:
-    """Write the HTML page of one grouped audit, or of several to compare."""
+    """Write the HTML page for one grouped audit, or for several to compare."""
     with atomic_replace(path) as temporary:
         temporary.write_text(render("GroupedAudit", "page", audits), encoding="utf-8")
 

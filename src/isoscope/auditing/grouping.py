@@ -1,4 +1,4 @@
-"""The assignment of rows to groups: by value, by range of numbers, or by the most frequent names in a column."""
+"""Assign rows to groups by the values in a column, by ranges of numbers, or by the most frequent names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RANGES = 8
 
 @dataclass(frozen=True)
 class Grouping:
-    """The groups in order, and the group of each row."""
+    """The groups in order, and the group that each row belongs to."""
 
     names: list[str]
     values: list[int | float | str]
@@ -47,7 +47,7 @@ class Grouping:
 
 
 def group_rows(values: np.ndarray, most: int = MAX_GROUPS) -> Grouping:
-    """Return the groups of rows by their values, which are int64 or float64 numbers, or strings (dtype object).
+    """Group rows by their values, which are int64 or float64 numbers, or strings (dtype object).
 
     If there are more than `most` distinct numbers, they are split into ranges. If there are more than `most` names,
     only the most frequent are kept.
@@ -70,7 +70,7 @@ def group_rows(values: np.ndarray, most: int = MAX_GROUPS) -> Grouping:
 
 
 def drop_single_groups(store: Store, apart: np.ndarray | None = None) -> Store:
-    """Return the store without its group column if every group has one row, because such rows are independent.
+    """Return the store without its group column if every group has only one row, because the rows are then independent.
 
     `apart` contains the code of each row's separate audit, such as its layer. A group then counts only if at least two
     of its rows have the same code.
@@ -121,6 +121,6 @@ def _group_by_range(different: np.ndarray, codes: np.ndarray) -> Grouping:
 
 
 def _format_value(value: Any) -> str:
-    """Return a number as a name: integers exactly, others with four digits."""
+    """Return a number as a group name: integers exactly, other numbers with four digits."""
     text = f"{int(value)}" if float(value).is_integer() and abs(value) < 1e15 else f"{value:.4g}"
     return text.replace("-", "−", 1) if text.startswith("-") else text

@@ -1,4 +1,4 @@
-"""All measurements of a store, made in at most two passes over it."""
+"""Compute all measurements of a store, in at most two passes over it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _LENGTH_RANGE = (1e-60, 1e18)  # fourth powers fit into float64, squares into fl
 
 @dataclass(frozen=True)
 class Settings:
-    """The options of an audit that change its numbers."""
+    """The options of an audit that affect its results."""
 
     metric: Metric = "cosine"
     sample: int = 20_000
@@ -77,7 +77,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Neighborhood:
-    """The nearest rows of some query rows: distances and row numbers, nearest first."""
+    """The nearest neighbors of the query rows: distances and row numbers, nearest first."""
 
     asked: np.ndarray
     """The row numbers of the queries; for lists within the sample, their positions in it."""
@@ -89,7 +89,7 @@ class Neighborhood:
 
 @dataclass(frozen=True)
 class QueryNeighbors:
-    """The nearest rows of the corpus to each query."""
+    """The rows of the corpus that are nearest to each query."""
 
     name: str
     n: int
@@ -101,7 +101,7 @@ class QueryNeighbors:
 
 @dataclass
 class Measurements:
-    """The numbers and the sample that findings and charts are based on."""
+    """The numbers and the sample on which findings and charts are based."""
 
     name: str
     dtype: str
@@ -222,12 +222,12 @@ class MeasurementRun:
         return len(self.sample) == self.sketch.n
 
     def second_tally(self, searches: Sequence[NeighborSearch] = ()) -> Tally:
-        """Return the tally of the second pass, which also runs the given `searches`."""
+        """Return the tally for the second pass, which also runs the given `searches`."""
         searches = [*([] if self.ask.search is None else [self.ask.search]), *searches]
         return CombinedTally(self.sums, NeighborTally(searches, self.placed)) if searches else self.sums
 
     def measure(self, progress: Progress, queries: QueryNeighbors | None = None) -> Measurements:
-        """Return all measurements, once the second pass is done."""
+        """Return all measurements; call this after the second pass."""
         sketch, sample, settings, skipped = self.sketch, self.sample, self.settings, self.skipped
         around, lists = self.ask.result()
         if self.ask.cosines is None:
@@ -274,7 +274,7 @@ class MeasurementRun:
         )
 
     def _local_distances(self, centered: Axes, around: Neighborhood | None) -> LocalDistances | None:
-        """Return the distances within the sample for the local dimension, and its null samples."""
+        """Return the neighbor distances within the sample that the local dimension needs, and its null samples."""
         if around is None:
             return None
         at, seed = self.sample.first(LID_SEARCH_ROWS), self.settings.seed
@@ -322,7 +322,7 @@ def _check_measurable(name: str, sketch: Sketch, sample: Sample) -> None:
 def measure_cosines(
     store: Store, *, settings: Settings, progress: Progress, engine: Engine
 ) -> tuple[np.ndarray, Neighborhood | None]:
-    """Return the counts of the sample's cosines, and nearest neighbors; reads the store at most twice."""
+    """Return a histogram of the sample's cosines, and the nearest neighbors; read the store at most twice."""
     first = first_pass(engine, store, settings, progress, "summing up")
     sketch, sample = first.sketch, first.sample
     placed = RowScaling("cosine", sketch)
@@ -339,7 +339,7 @@ def measure_cosines(
 
 
 def _count_cosines(sample: Sample) -> np.ndarray:
-    """Return counts of the cosines of all pairs of nonzero rows in the sample."""
+    """Return a histogram of the cosines of all pairs of nonzero rows in the sample."""
     rows = sample.vectors[nonzero_rows(sample.vectors)]
     counted = CosineCounts(COSINE_BINS)
     nearest_neighbors(unit_rows(np, rows, rows.dtype), 1, cosines=counted)
@@ -356,12 +356,12 @@ def _list_overlaps(sample: Sample) -> dict[tuple[str, str], np.ndarray]:
 
 
 def count_queries(n: int, sample: int) -> int:
-    """Return the number of query rows in a search among n rows: all rows of a small store, else a bounded number."""
+    """Return the number of query rows for a search among n rows: all rows of a small store, else a limited number."""
     return n if n <= sample else min(max(sample * sample // n, _MIN_QUERIES), sample)
 
 
 def count_lid_neighbors(n: int) -> int:
-    """Return the number of neighbors for the local dimension of n rows: a tenth of them, from 10 to 100."""
+    """Return the number of neighbors for the local dimension: a tenth of the n rows, limited to 10 to 100."""
     return min(max(n // 10, LIST_LENGTH), LID_NEIGHBORS, n - 1)
 
 
@@ -417,7 +417,7 @@ class _QuerySearch:
         self.search = NeighborSearch(placed(vectors), k, center=placed.center)
 
     def result(self) -> QueryNeighbors:
-        """Return the nearest rows of the corpus to each query."""
+        """Return the rows of the corpus that are nearest to each query."""
         distances, indices = self.search.results()
         if self.rows is not None:  # the second pass numbered rows by their position in the sample
             indices = self.rows[indices]
@@ -425,7 +425,7 @@ class _QuerySearch:
 
 
 def percentile(counts: np.ndarray, cosine: float) -> float:
-    """Return the share of pairs (0 to 1) whose cosine is below this one, from counts in equal bins from −1 to 1."""
+    """Return the share of pairs (0 to 1) with a cosine below this one, given counts in equal bins from −1 to 1."""
     place = (cosine + 1) / 2 * len(counts)
     below = min(max(math.floor(place), 0), len(counts) - 1)  # cosines in the same bin do not count as lower
     return float(counts[:below].sum()) / float(counts.sum())

@@ -12,7 +12,7 @@ _BLOCK = 64  # queries whose products with all rows are in memory at the same ti
 
 
 def list_overlaps(rows: np.ndarray, asked: np.ndarray, k: int) -> dict[tuple[str, str], np.ndarray]:
-    """Return, for each pair of metrics and each query row, the share of the k nearest rows that both metrics find.
+    """Return, for each pair of metrics and each query row, the share of the k nearest rows found by both metrics.
 
     One matrix product ranks the rows by all three metrics: x·y by inner product, x·y/‖y‖ by cosine, x·y − ‖y‖²/2 by
     Euclidean distance.

@@ -1,4 +1,4 @@
-"""Near-duplicates: rows closer to another row than the local density explains."""
+"""Find near-duplicates: rows that are closer to another row than the local density explains."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PAIRED_ROWS = 4_000  # rows from which the typical distance is estimated
 
 @dataclass(frozen=True)
 class NearDuplicates:
-    """The near-duplicates of some query rows."""
+    """The near-duplicates among the query rows."""
 
     asked: int
     """The number of query rows."""
@@ -50,7 +50,7 @@ def typical_distance(rows: np.ndarray, seed: int) -> float:
 def near_duplicates(
     asked: np.ndarray, distances: np.ndarray, indices: np.ndarray, *, typical: float, n: int, d: int
 ) -> NearDuplicates:
-    """Return the near-duplicates among the nearest neighbors of some rows; exact copies (distance 0) do not count.
+    """Find the near-duplicates of rows among their nearest neighbors; exact copies (distance 0) do not count.
 
     Where the density is smooth, each of the k−1 rows that are closer to a row than its k-th distance r_k lies within r
     of it with probability (r/r_k)^m. Here, m is the local dimension. A pair counts if its distance is significantly
@@ -118,6 +118,6 @@ def _p_values(distances: np.ndarray, typical: float, n: int, d: int) -> np.ndarr
 
 
 def _probability_within(ratios: np.ndarray, dimension: np.ndarray | float, rows: int) -> np.ndarray:
-    """Return the probability that any of several rows, uniform in a ball, lies within a share of its radius."""
+    """Return the probability that one of several points, uniform in a ball, is this close to the center."""
     share = np.minimum(np.minimum(ratios, 1.0) ** dimension, 1 - 1e-16)
     return np.asarray(-np.expm1(rows * np.log1p(-share)))

@@ -28,13 +28,13 @@ def top_share(n: int, d: int) -> float:
 
 
 def effective_rank(n: int, d: int) -> float:
-    """Return the effective rank of Gaussian data, from ∫x·ln x = (d/n)/2 under the Marchenko–Pastur law."""
+    """Return the effective rank of Gaussian data, using ∫x·ln x = (d/n)/2 under the Marchenko–Pastur law."""
     small, large = min(n, d), max(n, d)
     return small * math.exp(-small / (2 * large))
 
 
 def spectrum(n: int, d: int) -> np.ndarray:
-    """Return each direction's share of the variance, largest first: quantiles of the Marchenko–Pastur law."""
+    """Return each direction's share of the variance, largest first, from the quantiles of the Marchenko–Pastur law."""
     ratio = d / n
     low, high = (1 - math.sqrt(ratio)) ** 2, (1 + math.sqrt(ratio)) ** 2
     x = np.linspace(low, high, 4097)
@@ -60,7 +60,7 @@ def norm_variation(d: int) -> float:
 
 
 def partition_log_ratio(norms: np.ndarray, n: int, d: int) -> float:
-    """Return log(min Z/max Z) of n random directions with these lengths, over the eigenvectors and their opposites.
+    """Return log(min Z/max Z) for n random directions with these lengths, over the eigenvectors and their opposites.
 
     Along a fixed c, c·x is close to N(0, ‖x‖²/d), so log(Z/n) is near log mean exp(‖x‖²/2d). Along the first and last
     eigenvector the variance is larger and smaller by the edges of the Marchenko–Pastur law. The range of 2d sums of n
@@ -87,12 +87,12 @@ def _log_mean_exp(logs: np.ndarray) -> float:
 
 
 def max_chance_cosine(n: int, dimensions: float) -> float:
-    """Return the highest cosine that one of n unrelated vectors reaches by chance in this many dimensions."""
+    """Return the highest cosine that a vector reaches by chance with n unrelated vectors in this many dimensions."""
     return math.sqrt(2 * math.log(n) / dimensions)
 
 
 def shrunk_spectrum(values: np.ndarray, dimensions: float) -> np.ndarray:
-    """Return `values` pulled toward their mean until their participation ratio is `dimensions`.
+    """Return `values` shrunk toward their mean so that their participation ratio is `dimensions`.
 
     The eigenvalues of a few rows vary more than those of the source. The unbiased participation ratio shows how much
     the source's eigenvalues vary. Values that already vary less are returned unchanged.
@@ -105,7 +105,7 @@ def shrunk_spectrum(values: np.ndarray, dimensions: float) -> np.ndarray:
 
 
 class GaussianRows:
-    """Gaussian rows with the mean, the spectrum and the distribution of lengths of some data.
+    """A generator of Gaussian rows with the mean, the spectrum and the lengths of given data.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ class GaussianRows:
         self.lengths = np.sort(lengths).astype(np.float32)
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
-        """Return one row per length."""
+        """Return a random sample with one row per length."""
         rows = rng.standard_normal((len(self.lengths), len(self.mean)), dtype=np.float32)
         rows *= self.deviations
         rows += self.mean
@@ -135,7 +135,7 @@ class GaussianRows:
 
 
 class UnimodalDirections:
-    """Random directions without clusters that have the second moment of given unit vectors.
+    """A generator of random directions without clusters that have the second moment of given unit vectors.
 
     Gaussian rows scaled to unit length have one mode (and its opposite), for any spectrum and any lengths. Fixed-point
     iteration finds the variances for which the directions have the spectrum of the given ones; each draw is then mapped
@@ -167,7 +167,7 @@ class UnimodalDirections:
         self.deviations = np.sqrt(variances)
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
-        """Return one draw with as many directions as were given, along the first axes."""
+        """Return a random sample of directions, as coordinates along the first axes."""
         rows = rng.standard_normal((self.size, len(self.deviations))) * self.deviations
         first = rows[:, : self.rank] / np.linalg.norm(rows, axis=1, keepdims=True)
         first -= first.mean(axis=0)
@@ -183,7 +183,7 @@ def principal_scores(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def directions_from_median(rows: np.ndarray) -> np.ndarray:
-    """Return the unit vectors from the spatial median (Weiszfeld's iteration) to each row; outliers do not move it."""
+    """Return the unit vectors from the spatial median (Weiszfeld's iteration) to each row; it is robust to outliers."""
     center = np.median(rows, axis=0)
     for _ in range(_ITERATIONS):
         gaps = rows - center
@@ -201,7 +201,7 @@ def mean_cosine_error(sketch: Sketch, rows: np.ndarray) -> float:
 
 
 def isoscore_error(sketch: Sketch, rows: np.ndarray) -> float:
-    """Return the jackknife standard error of the unbiased IsoScore, which leaves out each row in turn."""
+    """Return the standard error of the unbiased IsoScore by the jackknife, which leaves out each row in turn."""
     n, d = sketch.n, sketch.d
     if n < 5:
         return math.inf
@@ -249,12 +249,12 @@ def variation_error(values: np.ndarray, n: int) -> float:
 
 
 def mean_error(values: np.ndarray) -> float:
-    """Return the standard error of the mean; infinity for a single number."""
+    """Return the standard error of the mean, which is infinite for a single number."""
     return float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.inf
 
 
 def jackknife_error(values: np.ndarray) -> float:
-    """Return the standard error from values measured without each group of rows (the delete-a-group jackknife)."""
+    """Return the standard error, given the values measured without each group of rows (delete-a-group jackknife)."""
     return formulas.jackknife_error(values)
 
 

@@ -48,7 +48,7 @@ _PartialResult = tuple[Sketch, Sample | None, Any, TypeCosines | None, int]
 
 
 class FirstPassTally(Tally):
-    """Sums and a sample of some rows; `others` are the tallies that share the memory limit for types."""
+    """A tally of sums and a sample; `others` are the tallies that share its memory limit for types."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class FirstPassTally(Tally):
         self.given_up = 0
 
     def watch(self, batch: Batch) -> None:
-        """Offer the next batch to the sample, and add it to the sums per type.
+        """Pass the next batch to the sampler, and add it to the sums per type.
 
         If the sums per type exceed the memory limit, the tally with the most types drops its sums.
         """
@@ -84,7 +84,7 @@ class FirstPassTally(Tally):
 
     @property
     def type_bytes(self) -> int:
-        """The memory of the sums per type, which grows by doubling."""
+        """The memory used by the sums per type, in bytes; it grows by doubling."""
         return 16 * len(self.types) * self.types.sums.shape[1] if self.types else 0
 
     def drop_types(self) -> None:
@@ -93,7 +93,7 @@ class FirstPassTally(Tally):
         self.given_up, self.types = len(self.types), None
 
     def summarize(self, item: Batch) -> Sketch:
-        """Return the sums of one batch; runs in any thread."""
+        """Return the sums of one batch; this method can run in any thread."""
         return Sketch.of(
             item.vectors,
             groups=item.columns.get("groups"),
@@ -128,11 +128,11 @@ class FirstPassTally(Tally):
             self._limit_types()
 
     def expect(self, rows: int) -> None:
-        """Let the sampler discard rows that cannot be in the sample."""
+        """Set the expected number of rows, so that the sampler can discard rows that cannot be in the sample."""
         self.sampler.expect(rows)
 
     def fell_short(self) -> bool:
-        """Return whether the sample may miss rows."""
+        """Return whether the sample may lack rows that it should contain."""
         return self.sampler.fell_short() and self.total.n > self.sampler.pool_size
 
     def finish(self) -> None:
@@ -141,7 +141,7 @@ class FirstPassTally(Tally):
             self.settled, self.types = self.types.cosines(), None
 
     def result(self, name: str) -> FirstPass:
-        """Return the sums, the sample and the types; `name` is the name of the data in errors."""
+        """Return the sums, the sample and the types; `name` is the name of the data in error messages."""
         if not self.total.n:
             raise MissingValueError(f"{name} has no finite row: need vectors without NaN or infinity")
         self.finish()
@@ -161,12 +161,12 @@ def first_pass(
     columns: Iterable[str] = (),
     size: int = 0,
 ) -> FirstPass:
-    """Return the sums of all rows and a random sample of them; `size` replaces the sample size of the settings."""
+    """Return the sums of all rows and a random sample; `size` overrides the sample size in the settings."""
     return engine.tally(FirstPassTally(settings, size, columns), store, progress, stage).result(store.name)
 
 
 class Axes(NamedTuple):
-    """Principal axes: d eigenvalues, largest first, and the eigenvectors of all nonzero ones as columns."""
+    """Principal axes: d eigenvalues, largest first, and the eigenvectors of the nonzero eigenvalues as columns."""
 
     values: np.ndarray
     vectors: np.ndarray
@@ -179,7 +179,7 @@ class Axes(NamedTuple):
 
 
 def principal_axes(sketch: Sketch, sample: Sample, *, centered: bool) -> Axes:
-    """Return the principal axes of the scatter about the mean, or of XᵀX.
+    """Return the principal axes of the scatter matrix about the mean, or of XᵀX.
 
     If there are fewer rows than dimensions and all of them are in the sample, the axes are computed from the smaller
     Gram matrix of the rows. The remaining eigenvalues are 0.
@@ -197,7 +197,7 @@ def principal_axes(sketch: Sketch, sample: Sample, *, centered: bool) -> Axes:
 def second_pass(
     engine: Engine, tally: Tally, store: Store, sample: Sample, n: int, progress: Progress, stage: str
 ) -> None:
-    """Add all rows to a tally; if the sample contains all of them, use it and number the rows by position."""
+    """Add all rows to a tally; if the sample contains all rows, use the sample instead of reading the store again."""
     if len(sample) < n:
         gathered = engine.tally(tally, store, progress, stage)
         assert gathered is tally
@@ -214,7 +214,7 @@ def sample_batches(sample: Sample, progress: Progress, stage: str) -> Iterator[B
 
 
 class PartitionTally(Tally):
-    """log Σ exp(c·x) for c and −c over the eigenvectors of XᵀX, for each jackknife group of rows.
+    """A tally of log Σ exp(c·x) for each eigenvector c of XᵀX and its opposite, by jackknife group of rows.
 
     The sums are computed for the rows as they are, and for the rows scaled to a root-mean-square length of 1.
     """
@@ -229,7 +229,7 @@ class PartitionTally(Tally):
         self.counts, self.total = np.zeros(JACKKNIFE_GROUPS), LogSum(np.full(shape, -np.inf), np.zeros(shape))
 
     def summarize(self, item: Batch) -> tuple[np.ndarray, list[LogSum]]:
-        """Return the sums of one batch; runs in any thread."""
+        """Return the sums of one batch; this method can run in any thread."""
         first, chunk = item.start, _finite(to_numpy(item.vectors))
         kinds = self.directions.astype(chunk.dtype)
         parts = []
@@ -267,7 +267,7 @@ class PartitionTally(Tally):
         self.add(gathered)
 
     def log_partitions(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return log Z of the rows as they are and of the scaled rows, each (groups, directions).
+        """Return log Z of the original rows and of the scaled rows, each with shape (groups, directions).
 
         If some direction is orthogonal to all rows, the last column belongs to it: its terms are e⁰.
         """
@@ -298,13 +298,13 @@ class RowScaling:
         return np.asarray(unit_rows(np, rows, rows.dtype) if self.metric == "cosine" else rows / self.unit, rows.dtype)
 
     def usable(self, rows: np.ndarray) -> np.ndarray:
-        """Return which rows can be neighbors: finite ones, and for "cosine" nonzero ones."""
+        """Return which rows can be neighbors: rows that are finite and, for "cosine", nonzero."""
         finite = np.isfinite(rows).all(axis=1)
         return np.asarray(finite & rows.any(axis=1) if self.metric == "cosine" else finite)
 
 
 class NeighborTally(Tally):
-    """Nearest-neighbor searches over all rows."""
+    """A tally that runs nearest-neighbor searches over all rows."""
 
     def __init__(self, searches: Sequence[NeighborSearch], placed: RowScaling):
         self.searches, self.placed = searches, placed
@@ -316,7 +316,7 @@ class NeighborTally(Tally):
         return item.start, self.placed(rows if usable.all() else np.where(usable[:, None], rows, 0)), usable
 
     def add(self, part: tuple[int, np.ndarray, np.ndarray]) -> None:
-        """Offer the rows to each search, which uses its own threads."""
+        """Pass the rows to each search, which uses its own threads."""
         first, rows, usable = part
         for search in self.searches:
             search.offer(rows, first, usable)

@@ -1,4 +1,4 @@
-"""Percentiles of a cosine in a space: among random pairs, and among nearest neighbors."""
+"""The percentiles of a cosine among random pairs and among nearest neighbors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Similarity:
 
     @classmethod
     def of(cls, counts: np.ndarray, around: Neighborhood | None) -> Similarity:
-        """Return the quantiles from counts of cosines of pairs, and from nearest neighbors by cosine if available."""
+        """Return the quantiles, given a histogram of pair cosines and, if available, nearest neighbors by cosine."""
         pairs = np.asarray([quantile(counts, share) for share in _SHARES])
         below = np.asarray([percentile(counts, cosine) for cosine in _COSINES])
         if around is None:
@@ -54,7 +54,7 @@ class Similarity:
         return 100 * self._share_below(self.pairs, self.pairs_below, cosine)
 
     def nearest_percentile(self, cosine: float) -> float | None:
-        """Return the percentage of rows whose nearest neighbor has a lower cosine; None if not measured."""
+        """Return the percentage of rows whose nearest neighbor has a lower cosine; None if this was not measured."""
         return 100 * self._share_below(self.nearest, self.nearest_below, cosine) if len(self.nearest) else None
 
     def table(self) -> list[tuple[float, float, float | None]]:
@@ -66,7 +66,7 @@ class Similarity:
         return dict(vars(self))
 
     def _share_below(self, quantiles: np.ndarray, counted: np.ndarray, cosine: float) -> float:
-        """Return the share below a cosine; page.js computes it in the same way."""
+        """Return the share of values below a cosine; page.js computes it in the same way."""
         after = int(np.searchsorted(self.cosines, cosine - 1e-9))
         if after < len(counted) and abs(self.cosines[after] - cosine) < 1e-9:
             return float(counted[after])

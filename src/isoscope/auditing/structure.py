@@ -1,4 +1,4 @@
-"""Clusters of a sample, silhouettes of its labels, and null samples for its local dimension."""
+"""The clusters of a sample, the silhouettes of its labels, and null samples for its local dimension."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _MAX_LABELS = 500  # the silhouette needs one number per row and label
 
 
 def cluster_rows(vectors: np.ndarray, axes: Axes, seed: int, skipped: dict[str, str]) -> ClusterChoice | None:
-    """Return the clusters of some rows; a single one unless they score higher than null samples without clusters.
+    """Return the clusters of the rows, or a single cluster if they do not score higher than null samples.
 
     K-means and the silhouette use the first principal directions, where noise does not hide clusters. Rows farther from
     the center than twice the median distance are moved in to that distance, so that no single row forms a cluster.
@@ -64,7 +64,7 @@ def cluster_rows(vectors: np.ndarray, axes: Axes, seed: int, skipped: dict[str, 
 
 
 def _clip_outliers(vectors: np.ndarray, axes: Axes) -> np.ndarray:
-    """Return the rows along the first principal directions, with the distance of far rows limited."""
+    """Return the rows along the first principal directions, with distant rows moved closer."""
     rows = vectors.astype(np.float64) @ axes.vectors[:, :_AXES]
     rows -= np.median(rows, axis=0)
     distances = np.linalg.norm(rows, axis=1)
@@ -127,7 +127,7 @@ def _unit_scale(rows: np.ndarray) -> np.ndarray:
 
 
 class LocalDistances(NamedTuple):
-    """Distances of rows to their nearest neighbors in the sample, and the LID of null samples."""
+    """The distances from rows to their nearest neighbors in the sample, and the LID of null samples."""
 
     distances: np.ndarray
     """(rows, k), nearest first."""
@@ -151,7 +151,7 @@ def local_distances(
 
 
 def _null_dimensions(sketch: Sketch, rows: np.ndarray, axes: Axes, metric: str, k: int, seed: int) -> np.ndarray:
-    """Return the mean LID of Gaussian null samples with the rows' number, mean, spectrum and lengths."""
+    """Return the mean LID of Gaussian null samples that match the rows in number, mean, spectrum and lengths."""
     rng = np.random.default_rng(seed)
     unit = sketch.greatest_norm
     dimensions = 1 + sketch.isoscore(unbiased=True) * (sketch.d - 1)
@@ -171,7 +171,7 @@ def _null_dimensions(sketch: Sketch, rows: np.ndarray, axes: Axes, metric: str, 
 def label_scores(
     sample: Sample, usable: np.ndarray, settings: Settings, skipped: dict[str, str]
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Return the silhouette of each row under its label, and under shuffled labels."""
+    """Return the silhouette of each row with the given labels and with shuffled labels."""
     if "labels" not in sample.columns:
         return None, None
     labels: Any = sample.columns["labels"][usable]

@@ -15,7 +15,7 @@ from isoscope._core.errors import ParameterError
 
 @dataclass(frozen=True)
 class TypeCosines:
-    """S_inter, S_intra and the number of rows of each type."""
+    """S_inter, S_intra and the number of rows per type."""
 
     names: np.ndarray
     counts: np.ndarray
@@ -53,7 +53,7 @@ class TypeUnits:
         add_unit_vectors(to_numpy(vectors), self._codes(types.tolist()), self.sums, self.counts, self.lengths)
 
     def partial_result(self) -> tuple[list[Any], np.ndarray, np.ndarray, np.ndarray]:
-        """Return the types seen so far, and the sums of each."""
+        """Return the types seen so far and the sums of each type."""
         k = len(self)
         return [*self.codes], self.sums[:k], self.counts[:k], self.lengths[:k]
 
@@ -80,7 +80,7 @@ class TypeUnits:
         self.lengths = np.concatenate([self.lengths, np.zeros(more)])
 
     def cosines(self) -> TypeCosines:
-        """Return the mean cosines, once all rows are added."""
+        """Return the mean cosines; call this after all rows have been added."""
         if len({isinstance(kind, str) for kind in self.codes}) > 1:
             raise ParameterError("types contains both text and numbers: need text in all rows or numbers in all rows")
         names = np.asarray(list(self.codes))

@@ -42,9 +42,7 @@ def advise(
             metavar="FILE", help="File with pairs of rows and their similarity grades: .tsv, .csv, .jsonl or .parquet."
         ),
     ] = None,
-    queries: Annotated[
-        str | None, typer.Option(metavar="SOURCE", help="Vectors of the queries that search SOURCE.")
-    ] = None,
+    queries: Annotated[str | None, typer.Option(metavar="SOURCE", help="Query vectors to search SOURCE with.")] = None,
     qrels: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="File with the relevant documents of each query, in TREC or BEIR format."),
@@ -56,8 +54,8 @@ def advise(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Measure that decides: probe, knn or v_measure for labels; ndcg@10, recall@100 or similar for "
-            "queries.",
+            help="Measure used to choose the repair: probe, knn or v_measure for labels; ndcg@10, recall@100 or "
+            "similar for queries.",
         ),
     ] = None,
     output: Annotated[

@@ -144,7 +144,7 @@ def audit(
 
 
 def _resolve_columns(columns: dict[str, str], files: dict[str, Path | None]) -> dict[str, Any]:
-    """Return the column of each role: its name, or its entries from a file."""
+    """Return the column for each role: its name, or its entries if they come from a file."""
     from isoscope._io.tables import read_entries
 
     roles: dict[str, Any] = dict(columns)
@@ -207,7 +207,7 @@ def show_comparison(
 
 
 def _report_groups(results: list[GroupedAudit], html: Path | None, json: Path | None) -> None:
-    """Write and show the audits by group, of one source or of several side by side."""
+    """Write and show the audits by group, for one source or for several side by side."""
     from isoscope._report.terminal import render_grouped_audit, render_grouped_side_by_side
     from isoscope.auditing.grouped import write_page
 
@@ -237,7 +237,7 @@ def similarity(
     workers: WorkersOption = None,
     max_memory: MaxMemoryOption = None,
 ) -> None:
-    """Tell how high a cosine is among all pairs of a corpus."""
+    """Show how high a cosine is compared with all pairs of a corpus."""
     from isoscope.auditing.finding import format_percentage
     from isoscope.auditing.measure import Settings, measure_cosines
     from isoscope.auditing.similarity import Similarity

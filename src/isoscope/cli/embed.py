@@ -180,7 +180,7 @@ def embed(
 
 
 def _parse_layers(text: str | None) -> Any:
-    """Return the layers: `all`, or a list of whole numbers."""
+    """Parse the layers: `all`, or a list of integers."""
     if text is None or text == "all":
         return text
     try:

@@ -111,7 +111,9 @@ def finetune(
     pool: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Rows to regularize: cls, mean, last or tokens.", show_default="as published"
+            metavar="NAME",
+            help="Pooling of the states to regularize: cls, mean, last, or tokens (no pooling).",
+            show_default="as published",
         ),
     ] = None,
     all_bars: Annotated[
@@ -242,7 +244,7 @@ def finetune(
 
 
 def _render_result(result: FineTuning) -> Group:
-    """Return the settings and a table of the scores and the shape of the last layer."""
+    """Return the settings, and a table of the scores and the shape of the last layer."""
     from rich.console import Group
     from rich.text import Text
 
@@ -292,7 +294,7 @@ def _parse_layer(text: str | None) -> int | str | None:
 
 
 def _parse_repair(text: str | None) -> BatchRepair | None:
-    """Return the repair inside the model, from clusters and directions: `3,1`."""
+    """Parse the repair inside the model: the numbers of clusters and directions, such as `3,1`."""
     if text is None:
         return None
     numbers = text.split(",")

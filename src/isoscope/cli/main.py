@@ -1,4 +1,4 @@
-"""The entry point of the `isoscope` command: it runs a subcommand and turns every error into one line.
+"""The entry point of the `isoscope` command, which runs a subcommand and prints each error as one line.
 
 This module and the command modules import nothing heavy at the top, so that `isoscope --help` is fast.
 """
@@ -60,7 +60,7 @@ def _isoscope(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command and return its exit code; print an error as one line, and with --debug also a traceback."""
+    """Run a command and return its exit code; print an error as one line, and also a traceback if --debug is set."""
     arguments = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in arguments
     if debug:
@@ -131,7 +131,7 @@ def _describe_os_error(error: OSError) -> str:
 
 
 def _fail(message: str, code: int, debug: bool) -> int:
-    """Print an error without passwords; return the exit code."""
+    """Print an error message with passwords removed; return the exit code."""
     from isoscope.stores.databases.address import redact_passwords
 
     if debug:

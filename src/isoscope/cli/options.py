@@ -1,4 +1,4 @@
-"""Options that several commands share, and the checks of their values."""
+"""Options that several commands share, and checks of their values."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def open_engine(kind: EngineName | None, scheduler: str | None, workers: int | N
 
 
 def parse_columns(pairs: list[str] | None) -> dict[str, str]:
-    """Return the columns by role, from ROLE=NAME pairs."""
+    """Parse ROLE=NAME pairs and return the columns by role."""
     columns: dict[str, str] = {}
     for pair in ",".join(pairs or []).split(",") if pairs else []:
         role, equals, name = pair.partition("=")
@@ -138,14 +138,14 @@ def parse_columns(pairs: list[str] | None) -> dict[str, str]:
 
 
 def parse_target(text: str) -> Path | Address:
-    """Return the target to write to: the address of a database, or a path."""
+    """Parse the output target: the address of a database, or a path."""
     from isoscope.stores.databases.address import parse_address
 
     return parse_address(text) or Path(text)
 
 
 def parse_seeds(text: str) -> int | list[int]:
-    """Return a number of seeds, or a list of seeds: `3`, or `0,1,7`."""
+    """Parse a number of seeds, such as `3`, or a list of seeds, such as `0,1,7`."""
     try:
         numbers = [int(word) for word in text.split(",") if word.strip()]
     except ValueError:
@@ -154,7 +154,7 @@ def parse_seeds(text: str) -> int | list[int]:
 
 
 def check_overwriting(outputs: Sequence[Path | Address | None], inputs: Sequence[str | Path | None]) -> None:
-    """Reject an output that is also an input, and two outputs with the same file."""
+    """Reject an output that is also an input, and two outputs to the same file."""
     used = {os.path.realpath(each): each for each in inputs if each and os.path.isfile(each)}
     for output in outputs:
         if not isinstance(output, Path) or output == STDOUT:
@@ -169,7 +169,7 @@ def check_overwriting(outputs: Sequence[Path | Address | None], inputs: Sequence
 
 
 def check_output_folders(*paths: Path | Address | None) -> None:
-    """Reject an output file whose folder does not exist or is read-only, before the work begins."""
+    """Reject an output file whose folder does not exist or is read-only, before the command does any work."""
     for path in paths:
         if not isinstance(path, Path) or path == STDOUT:
             continue

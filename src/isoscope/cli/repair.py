@@ -255,7 +255,7 @@ def compare_held_out(repair: Repair, store: Store, name: str, *, written: int) -
 
 
 def _read_columns(store: Store, rows: np.ndarray) -> dict[str, Any]:
-    """Return the columns that an audit reads, for some rows; skip a guessed column that cannot be read."""
+    """Return the columns that an audit reads, for the given rows; skip a guessed column that cannot be read."""
     from isoscope.stores.columns import ColumnError
 
     columns: dict[str, Any] = {}
@@ -269,7 +269,7 @@ def _read_columns(store: Store, rows: np.ndarray) -> dict[str, Any]:
 
 
 def _build_repair(method: str, options: dict[str, Any]) -> Repair:
-    """Return the unfitted repair of a method; reject an option that the method does not accept."""
+    """Return the unfitted repair for a method; reject an option that the method does not accept."""
     import isoscope.transforms
 
     name = method.lower().replace("_", "-")
@@ -294,7 +294,7 @@ def _build_repair(method: str, options: dict[str, Any]) -> Repair:
 
 
 def _parse_number(option: str, value: Any) -> Any:
-    """Return the value of an option that is a number or a word."""
+    """Parse the value of an option that accepts a number or a word."""
     if not isinstance(value, str) or option in ("method", "clusterer"):
         return value
     if value.lower() == "auto":
@@ -333,7 +333,7 @@ class _ProgressEngine:
 
 
 def _check_target(target: Path | Address, engine: Engine) -> None:
-    """Reject a target that cannot be written, before the work begins."""
+    """Reject a target that cannot be written, before the command does any work."""
     from isoscope.engines.engine import LocalEngine
     from isoscope.stores.write import check_writable, is_folder
 
@@ -355,7 +355,7 @@ def _check_target(target: Path | Address, engine: Engine) -> None:
 
 
 def _check_not_in_source(target: Path | Address, source: str) -> None:
-    """Reject a target inside the source folder of shards, because the next run would read it as a shard."""
+    """Reject a target inside the source's folder of shards, because the next run would read it as a shard."""
     folder = os.path.expanduser(source)
     if (
         isinstance(target, Path)

@@ -30,12 +30,12 @@ command_arguments: list[str] = []
 
 
 class Interruption(Exception):
-    """An interruption by Ctrl-C, with a message on what the command has finished."""
+    """An interruption by Ctrl-C, with a message that states what the command has finished."""
 
 
 @contextmanager
 def handle_signals() -> Iterator[None]:
-    """Raise KeyboardInterrupt on Ctrl-C, SIGTERM and SIGHUP; restore the previous handlers at the end."""
+    """Raise KeyboardInterrupt on Ctrl-C, SIGTERM and SIGHUP; restore the previous handlers on exit."""
     interrupted.clear()
     previous: dict[int, Any] = {}
     for number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
@@ -55,10 +55,10 @@ def _interrupt(number: int, frame: object) -> None:
 
 
 class InterruptibleProgressBar(ProgressBar):
-    """A progress bar that ends the command if a library swallowed its KeyboardInterrupt."""
+    """A progress bar that ends the command if a library suppressed the KeyboardInterrupt."""
 
     def __call__(self, stage: str, done: int, share: float, note: str = "") -> None:
-        """Show how far a stage is, or raise KeyboardInterrupt."""
+        """Show the progress of a stage, or raise KeyboardInterrupt."""
         if interrupted.is_set():
             raise KeyboardInterrupt
         super().__call__(stage, done, share, note)
@@ -84,12 +84,12 @@ def report_warnings() -> Iterator[None]:
 
 
 def print_message(message: str) -> None:
-    """Print a line on standard error."""
+    """Print a line to standard error."""
     print(f"isoscope: {message}", file=sys.stderr)
 
 
 def report_written(path: Path) -> None:
-    """Print on standard error that a file was written."""
+    """Print to standard error that a file was written."""
     print(f"written: {path}", file=sys.stderr)
 
 
@@ -105,7 +105,7 @@ def write_json_output(content: dict[str, Any], path: Path) -> None:
 
 
 def show(renderable: Any, *, width: int | None = None) -> None:
-    """Print renderables with rich to standard output; a closed pipe ends the output but not the command."""
+    """Print rich renderables to standard output; a closed pipe ends the output but not the command."""
     from rich.console import Console
 
     class PipeConsole(Console):
@@ -119,5 +119,5 @@ def show(renderable: Any, *, width: int | None = None) -> None:
 
 
 def mute_stdout() -> None:
-    """Discard further output: the reader of standard output is gone."""
+    """Discard further output, because standard output was closed."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise Python reports the error again at exit

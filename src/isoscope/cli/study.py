@@ -126,7 +126,7 @@ def _make_table(
 
 
 def _wrap_at_commas(text: str) -> str:
-    """Return a list wrapped into lines that end at commas."""
+    """Return a list as text wrapped at commas."""
     lines = [""]
     for word in re.findall(r"[^,]*,?", text):
         if len(lines[-1]) + len(word) > _LIST_WIDTH and lines[-1]:
@@ -211,7 +211,7 @@ def run(
 
 
 def _parse_settings(pairs: list[str]) -> dict[str, str]:
-    """Return the parameters of a study, from NAME=VALUE pairs."""
+    """Parse NAME=VALUE pairs and return the parameters of a study."""
     parameters: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = (part.strip() for part in pair.partition("="))

@@ -1,4 +1,4 @@
-"""Fine-tuning of a model for a task, with or without a regularizer of its space."""
+"""Fine-tune a model for a task, with or without a regularizer of its embedding space."""
 
 from typing import TYPE_CHECKING
 

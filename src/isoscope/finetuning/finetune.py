@@ -1,4 +1,4 @@
-"""Fine-tuning with several seeds and an optional regularizer, while the shape of the embedding space is tracked."""
+"""Fine-tune with several seeds and an optional regularizer, and track the shape of the embedding space."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def finetune(
 
 
 class _Run:
-    """A run of several seeds in a folder."""
+    """A run with several seeds, saved in a folder."""
 
     def __init__(
         self,
@@ -337,8 +337,8 @@ def _check_seeds(seeds: int | Iterable[int]) -> list[int]:
         raise ParameterError(message)
     if not isinstance(seeds, Iterable) and seeds > _MAX_SEEDS:
         raise ParameterError(
-            f"seeds is {seeds}, which means more than {_MAX_SEEDS} runs; for the single seed {seeds}, pass [{seeds}] "
-            f"(on the command line: {seeds}, with a comma)"
+            f"seeds is {seeds}, which would start more than {_MAX_SEEDS} runs; to use {seeds} as the only seed, pass "
+            f"[{seeds}] (on the command line, add a trailing comma: --seeds {seeds},)"
         )
     numbers = list(seeds) if isinstance(seeds, Iterable) else list(range(seeds))
     wrong = [each for each in numbers if not isinstance(each, int | np.integer) or not 0 <= each < 2**32]
@@ -348,7 +348,7 @@ def _check_seeds(seeds: int | Iterable[int]) -> list[int]:
 
 
 def _regularizer_name(regularizer: Any) -> str:
-    """Return the name of a regularizer, or the one-line repr of an object."""
+    """Return the name of a regularizer; for an object, its repr on one line."""
     if isinstance(regularizer, str):
         if regularizer not in REGULARIZERS:
             raise ParameterError(f"regularizer is {regularizer!r}: need one of {', '.join(REGULARIZERS)}")
@@ -364,7 +364,7 @@ def _regularizer_name(regularizer: Any) -> str:
 
 
 def _check_options(regularizer: str | Regularizer, options: dict[str, Any]) -> None:
-    """Raise a `ParameterError` for an option that the regularizer does not have."""
+    """Raise a `ParameterError` for an option that the regularizer does not accept."""
     known = OPTIONS[regularizer] if isinstance(regularizer, str) else ("layer",)
     defaults = {"select": True, "zeta": DEFAULT_ZETA}
     for name, value in options.items():

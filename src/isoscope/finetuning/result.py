@@ -1,4 +1,4 @@
-"""Scores and results of fine-tuning."""
+"""The scores and results of fine-tuning."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def score_grades(predicted: np.ndarray, grades: np.ndarray) -> dict[str, float]:
 
 
 def score_logits(logits: np.ndarray, labels: np.ndarray, classes: int) -> dict[str, float]:
-    """Return the scores of logits: one column per class, or a single column of grades if `classes` is 0.
+    """Return the scores of logits, which have one column per class, or a single column of grades if `classes` is 0.
 
     >>> score_logits(np.array([[2.0, 1.0], [0.0, 3.0]]), np.array([0, 1]), 2)
     {'accuracy': 1.0, 'f1': 1.0, 'matthews': 1.0}
@@ -89,7 +89,7 @@ LATE_SHARE = 0.3
 
 @dataclass(frozen=True)
 class Spread:
-    """The mean and sample standard deviation of a value over seeds; the latter is NaN for one seed."""
+    """The mean and sample standard deviation of a value over seeds; the deviation is NaN for one seed."""
 
     mean: float
     std: float
@@ -173,7 +173,7 @@ class SeedOutcome:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> SeedOutcome:
-        """Return the outcome from a dict that `to_dict` returned."""
+        """Return the outcome that `to_dict` converted to a dict."""
         scores, losses, layers = (
             [_null_to_nan(row) for row in content[name]] for name in ("scores", "losses", "layers")
         )
@@ -211,17 +211,17 @@ class FineTuning:
 
     @property
     def final(self) -> dict[str, Spread]:
-        """The final values, over seeds: the scores, and measurements such as ``layer_6/isoscore``."""
+        """The final scores and measurements, such as ``layer_6/isoscore``, with their mean and deviation over seeds."""
         return _spreads(seed.final for seed in self.seeds)
 
     @property
     def late(self) -> dict[str, Spread]:
-        """The means over the last 30% of the steps, over seeds."""
+        """The values averaged over the last 30% of the steps, with their mean and deviation over seeds."""
         return _spreads(seed.late for seed in self.seeds)
 
     @property
     def scores(self) -> tuple[str, ...]:
-        """The names of the scores, the main one first."""
+        """The names of the scores, with the main score first."""
         names = [name for name in self.seeds[0].final if "/" not in name and name != "loss"]
         return tuple(sorted(names, key=lambda name: name != self.settings.measure))
 
@@ -260,7 +260,7 @@ def _float_or_nan(value: Any) -> float:
 
 
 def _late_rows(rows: list[dict[str, Any]], since: float | None) -> list[dict[str, Any]]:
-    """Return the rows after a step, or those of the last step if there are none."""
+    """Return the rows after a step, or the rows of the last step if there are none."""
     last = max((row["step"] for row in rows), default=0)
     found = [row for row in rows if since is not None and row["step"] > since]
     return found or [row for row in rows if row["step"] == last]

@@ -1,4 +1,4 @@
-"""The settings of a fine-tuning run, with the published defaults of each task."""
+"""The settings of a fine-tuning run, with the published defaults for each task."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Recipe:
-    """The default hyperparameters of a task."""
+    """The default hyperparameters for a task."""
 
     learning_rate: float
     weight_decay: float
@@ -112,7 +112,7 @@ class Settings:
 
 
 def compare_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Return the differences between the settings of two runs as phrases; see `isoscope._io.runs.differences`."""
+    """Describe the differences between the settings of two runs; see `isoscope._io.runs.differences`."""
     if old.get("data") == new["data"]:
         return differences(old, new)
     phrases = dict.fromkeys(("data", "train_rows", "dev_rows"), "the rows of the task differ")
@@ -144,7 +144,7 @@ def make_settings(model: str, task: Task, **given: Any) -> Settings:
 
 
 def _set_default_every(settings: Settings, every: int | None) -> Settings:
-    """Set the steps between measurements; by default a twentieth of the run, so the last 30% has six measurements."""
+    """Set the steps between measurements; the default is a twentieth of the run, which yields six in the last 30%."""
     return Settings(**{**settings.to_dict(), "every": every or max(1, settings.steps // 20)})
 
 

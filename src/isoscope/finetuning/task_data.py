@@ -1,4 +1,4 @@
-"""Read tasks for fine-tuning: texts or pairs of texts with classes or grades, from GLUE files or your own."""
+"""Read fine-tuning tasks from GLUE files or your own: texts or text pairs, with classes or grades."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Split:
         return len(self.texts)
 
     def part(self, rows: np.ndarray) -> Split:
-        """Return the split with only these rows."""
+        """Return a split that contains only these rows."""
         pairs = None if self.pairs is None else [self.pairs[i] for i in rows]
         return Split([self.texts[i] for i in rows], pairs, self.labels[rows])
 
@@ -68,7 +68,7 @@ class Task:
 
     @property
     def is_graded(self) -> bool:
-        """Whether the labels are grades and not classes."""
+        """Whether the labels are grades rather than classes."""
         return not self.labels
 
     def fingerprint(self) -> str:
@@ -81,7 +81,7 @@ class Task:
 
 @dataclass(frozen=True)
 class _FileLayout:
-    """File names and columns of a task."""
+    """The file names and columns of a task."""
 
     train: str
     dev: str
@@ -132,7 +132,7 @@ GLUE_NAMES = tuple(_GLUE)
 
 
 def read_glue(name: str, data: str | os.PathLike[str]) -> Task:
-    """Return a named task, read from the TSV files in its folder or in a folder of all tasks.
+    """Read a named task from the TSV files in its own folder, or in a folder that contains all tasks.
 
     Only the labeled splits are read: train and dev. In WiC, the word precedes the first sentence: "word: sentence".
 
@@ -178,7 +178,7 @@ def read_custom_task(
     seed: int = 0,
     measure: str | None = None,
 ) -> Task:
-    """Return a task that is read from your own files, each with a column of texts and a column of labels.
+    """Read a task from your own files, each with a column of texts and a column of labels.
 
     The labels are classes, unless they are numbers with decimals, or `measure` is a score of grades.
 
@@ -223,7 +223,7 @@ def read_custom_task(
 
 
 def stratified_sample(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
-    """Return the ascending indices of `size` rows, sampled so that every class keeps its share.
+    """Return the indices of `size` rows in ascending order, sampled so that every class keeps its share.
 
     Float labels are grades; the sample then ignores them.
 

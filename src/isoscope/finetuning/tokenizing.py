@@ -39,7 +39,7 @@ class Reader:
         return "cls" if self.tokenizer.cls_token_id is not None else "last"
 
     def read(self, split: Split) -> tuple[list[Row], int]:
-        """Return the tokenized rows, not padded, and the number of truncated texts."""
+        """Return the tokenized rows without padding, and the number of truncated texts."""
         pairs = () if split.pairs is None else (split.pairs,)
         encoded = self.tokenizer(split.texts, *pairs, truncation=True, max_length=self.max_length)
         special = set(self.tokenizer.all_special_ids)
@@ -55,7 +55,7 @@ class Reader:
 
 
 def load_reader(model: str, max_length: int) -> Reader:
-    """Return the model's tokenizer; without a padding token it pads with its end-of-text token."""
+    """Return the model's tokenizer; if it has no padding token, it pads with its end-of-text token."""
     place = resolve_model_path(model)
     with mute_transformers():
         try:
@@ -77,7 +77,7 @@ def load_reader(model: str, max_length: int) -> Reader:
 
 
 def load_model(model: str, task: Task, reader: Reader) -> Any:
-    """Return the model in float32 with a new head for the task; torch's seed decides the head's weights."""
+    """Return the model in float32 with a new head for the task; torch's seed determines the weights of the head."""
     names = dict(enumerate(task.labels)) or {0: "grade"}
     place = resolve_model_path(model)
     with mute_transformers():

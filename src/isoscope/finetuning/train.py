@@ -69,7 +69,7 @@ class LengthGroupedSampler(Sampler[int]):  # type: ignore[misc]
         self.lengths, self.batch_size, self.seed, self.epoch = np.asarray(lengths), batch_size, seed, 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch, which determines the order; a resumed run sets it too."""
+        """Set the epoch, which determines the order; a resumed run also sets it."""
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -217,7 +217,7 @@ def last_checkpoint(folder: Path) -> Path | None:
 
 
 def _check_checkpoint(checkpoint: Path) -> None:
-    """Raise an error if a file is truncated, for example after a full disk or a power failure."""
+    """Raise an error if a file is truncated, for example because the disk was full or the power failed."""
     for path in checkpoint.glob("*.safetensors"):
         with safe_open(path, "pt"):
             pass
@@ -233,7 +233,7 @@ def remove_checkpoints(folder: Path) -> None:
 
 
 def _training_arguments(settings: Settings, folder: Path, seed: int, *, each_epoch: bool) -> TrainingArguments:
-    """Return the Trainer's arguments; with `each_epoch`, a run can resume only at the start of an epoch (I-STAR)."""
+    """Return the Trainer's arguments; `each_epoch` allows resuming only at the start of an epoch (for I-STAR)."""
     long_epoch = settings.steps_per_epoch > _CHECKPOINT_STEPS and not each_epoch
     other = not torch.cuda.is_available() and (torch.xpu.is_available() or torch.backends.mps.is_available())
     optimizer = "adamw_torch" if other else "adamw_torch_fused"  # saves a fifth of the time per step on a CPU
@@ -293,11 +293,11 @@ class _RunCallback(TrainerCallback):
         self.report(state.global_step, state.global_step / state.max_steps, note)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """Log before the checkpoint of an epoch."""
+        """Log the loss before the checkpoint at the end of an epoch."""
         self._log_before_checkpoint(state, control)
 
     def _log_before_checkpoint(self, state: Any, control: Any) -> None:
-        """Log before a checkpoint, so that a resumed run has the same mean losses; save the regularizer's counts."""
+        """Save the regularizer's counts and log before a checkpoint, so that a resumed run has the same mean losses."""
         if control.should_save:
             control.should_log = True
             if self.regularizer is not None:
@@ -310,7 +310,7 @@ class _RunCallback(TrainerCallback):
 
 
 def _term_counts(regularizer: Any) -> dict[str, int]:
-    """Return the number of sets of vectors that a regularizer has seen, and the number it skipped as too small."""
+    """Return how many sets of vectors a regularizer has received, and how many of them were too small to use."""
     return {"clouds": int(regularizer.seen), "too_small": int(regularizer.skipped)}
 
 
@@ -321,7 +321,7 @@ def _logits_and_labels(found: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _choose_pool(settings: Settings, loss: Any, reader: Reader) -> Any:
-    """Return the pooling for the regularizer: the one in the settings, or that of its paper.
+    """Return the pooling for the regularizer: from the settings, or else as in its paper.
 
     For a left-to-right model, the first token is never used, because its state does not depend on the text.
     """

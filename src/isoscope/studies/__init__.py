@@ -1,4 +1,4 @@
-"""Studies that rerun five papers on isotropy and compare the published numbers with ours."""
+"""Studies that rerun the experiments of five papers on isotropy, and compare the published numbers with ours."""
 
 from typing import TYPE_CHECKING
 

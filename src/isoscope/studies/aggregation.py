@@ -1,4 +1,4 @@
-"""Functions that group the results of arms and average them over seeds."""
+"""Group the results of arms and average them over seeds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 
 
 def group_by(rows: Iterable[RowT], key: Callable[[RowT], KeyT]) -> dict[KeyT, list[RowT]]:
-    """Return the rows of each key, with keys in order of first appearance.
+    """Group rows by key, with the keys in order of first appearance.
 
     >>> group_by(["a1", "b1", "a2"], lambda row: row[0])
     {'a': ['a1', 'a2'], 'b': ['b1']}
@@ -25,7 +25,7 @@ def group_by(rows: Iterable[RowT], key: Callable[[RowT], KeyT]) -> dict[KeyT, li
 
 
 def mean_by_seed(rows: Iterable[RowT], value: Callable[[RowT], float], seed: Callable[[RowT], Hashable]) -> Value:
-    """Return the value over seeds; the number for each seed is the mean over its rows (layers, for example).
+    """Return the value over seeds, where the number for each seed is the mean over its rows, such as layers.
 
     >>> mean_by_seed([(0, 1.0), (0, 3.0), (1, 5.0)], lambda row: row[1], lambda row: row[0]).seeds
     (2.0, 5.0)

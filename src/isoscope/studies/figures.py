@@ -1,4 +1,4 @@
-"""Figures of studies: panels of lines and scatter plots."""
+"""Draw the figures of studies: panels with lines, and scatter plots."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _AZIMUTH, _ELEVATION = math.radians(35), math.radians(25)  # direction of view o
 
 
 def render_scatter(cloud: Scatter) -> Markup:
-    """Return a scatter plot for a page: a picture for each coloring and view, with its legend."""
+    """Return a scatter plot for a page, with a picture and a legend for each coloring and view."""
     thin = _subsample(cloud)
     parts = []
     for way in _make_colorings(thin):
@@ -64,7 +64,7 @@ def render_scatter(cloud: Scatter) -> Markup:
 
 
 def draw_scatters(clouds: Sequence[Scatter], top: float) -> tuple[list[Markup], float, float]:
-    """Return scatter plots for a file, their total width, and the position of their lower end.
+    """Return scatter plots for a file, with their total width and the position of their lower edge.
 
     Each scatter plot has a row for each view and a column for each coloring. As many as fit are placed side by side.
     """
@@ -84,7 +84,7 @@ def draw_scatters(clouds: Sequence[Scatter], top: float) -> tuple[list[Markup], 
 
 
 def _draw_scatter(cloud: Scatter, left: float, top: float) -> tuple[list[Markup], float]:
-    """Return a scatter plot for a file, with title, views and legends, and the position of its lower end."""
+    """Return a scatter plot for a file, with title, views and legends, and the position of its lower edge."""
     thin = _subsample(cloud)
     parts = [tag("text", cloud.title, x=left, y=top + 16, class_="title")]
     top += 26
@@ -105,7 +105,7 @@ def _draw_scatter(cloud: Scatter, left: float, top: float) -> tuple[list[Markup]
 
 
 def _format_group_count(way: CategoricalColoring | ContinuousColoring) -> str:
-    """Return the number of groups as text if there are too many for a legend."""
+    """Return the number of groups as text if there are too many groups for a legend."""
     return (
         f" ({len(way.names)} of them)"
         if isinstance(way, CategoricalColoring) and len(way.names) > _MAX_LEGEND_GROUPS
@@ -127,7 +127,7 @@ def _make_colorings(cloud: Scatter) -> list[CategoricalColoring | ContinuousColo
 
 
 def _draw_views(cloud: Scatter, way: CategoricalColoring | ContinuousColoring) -> list[tuple[str, list[Markup]]]:
-    """Return the points along two directions and, if there is a third, in 3-D with the axes drawn."""
+    """Draw the points along two directions and, if there is a third direction, also in 3-D with axes."""
     points = np.asarray(cloud.points, np.float64).reshape(len(cloud.points), -1)
     flat = [("along two directions", draw_points(*_scale_to_picture(points[:, :2]), way))]
     if points.shape[1] < 3:
@@ -145,7 +145,7 @@ def _draw_views(cloud: Scatter, way: CategoricalColoring | ContinuousColoring) -
 
 
 def _project_oblique(points: np.ndarray) -> np.ndarray:
-    """Return a projection of three directions, seen from the side and above; the third points up."""
+    """Return a projection of three directions, viewed from the side and from above; the third points up."""
     x, y, z = points.T
     right = x * math.cos(_AZIMUTH) - y * math.sin(_AZIMUTH)
     away = x * math.sin(_AZIMUTH) + y * math.cos(_AZIMUTH)
@@ -153,7 +153,7 @@ def _project_oblique(points: np.ndarray) -> np.ndarray:
 
 
 def _scale_to_picture(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return positions in a picture, with the same scale in both directions."""
+    """Return the positions of points in a picture, with the same scale in both directions."""
     low, high = flat.min(axis=0), flat.max(axis=0)
     scale = (_SIDE - 2 * _MARGIN) / (float((high - low).max()) or 1.0)
     places = (flat - (low + high) / 2) * scale
@@ -170,7 +170,7 @@ def _subsample(cloud: Scatter) -> Scatter:
 def _draw_scatter_legend(
     way: CategoricalColoring | ContinuousColoring, x: float, y: float
 ) -> tuple[list[Markup], float]:
-    """Return the legend below a column of a file, and the position of its lower end."""
+    """Return the legend below a column of a file, and the position of its lower edge."""
     if isinstance(way, ContinuousColoring):
         low, high = way.ends
         steps = [tag("rect", x=x + 20 * i, y=y, width=20, height=10, class_=f"shade-{i}") for i in range(6)]
@@ -227,7 +227,7 @@ def render_figure(figure: Figure) -> Markup:
 
 
 def render_panel(panel: Panel | Scatter, names: Sequence[str]) -> Markup:
-    """Return a chart, or a scatter plot in each coloring; the position of a series in `names` sets its color."""
+    """Return a chart, or a scatter plot for each coloring; the position of a series in `names` determines its color."""
     return render_scatter(panel) if isinstance(panel, Scatter) else build_chart(panel, names).to_svg()
 
 

@@ -1,4 +1,4 @@
-"""Fine-tuning as an arm of a study: one seed of `isoscope.finetune`, with its results."""
+"""Fine-tuning as an arm of a study: a run of `isoscope.finetune` with one seed, and its results."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ SPEEDUP_PARAMETERS: Mapping[str, Parameter] = {
 
 
 def speedup_options(setting: Setting) -> dict[str, Any]:
-    """Return the values of `SPEEDUP_PARAMETERS`, as options of `isoscope.finetune`."""
+    """Return the values of `SPEEDUP_PARAMETERS` as options for `isoscope.finetune`."""
     return {name: setting[name] for name in SPEEDUP_PARAMETERS}
 
 
 def speedup_notes(setting: Setting) -> list[str]:
-    """Return a note for the page on each of the enabled `SPEEDUP_PARAMETERS`."""
+    """Return a note for the page on each enabled option in `SPEEDUP_PARAMETERS`."""
     words = {
         "group_lengths": "Each batch contains texts of similar length. New batches are formed in each epoch.",
         "bf16": "Training and the measurements during training use bfloat16 where that is safe. Weights, "
@@ -101,7 +101,7 @@ def model_folder(bench: ArmContext, seed: int) -> Path:
 
 
 def limit_dev(task: Task, limit: int) -> Task:
-    """Return the task with at most this many dev rows, with the same share of every class; 0 means all."""
+    """Return the task with at most this many dev rows, keeping the share of each class; 0 means all rows."""
     if not 0 < limit < len(task.dev):
         return task
     return replace(task, dev=task.dev.part(stratified_sample(task.dev.labels, limit, seed=0)))

@@ -1,4 +1,4 @@
-"""Text formats of a study's numbers, times and verdicts, for its page, its summary and the terminal."""
+"""Format a study's numbers, times and verdicts for its page, its summary and the terminal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MAX_NAME_BYTES = 200  # file systems allow 255; the remainder is for suffixes
 
 
 def format_number(value: float, digits: int, *, signed: bool = False) -> str:
-    """Return a number with this many decimals; very small and very large numbers in scientific notation.
+    """Return a number as text with this many decimals; very small or large numbers use scientific notation.
 
     With `signed`, nonnegative numbers get a plus sign.
 
@@ -37,7 +37,7 @@ def format_number(value: float, digits: int, *, signed: bool = False) -> str:
 
 
 def format_range(values: Iterable[float], digits: int, *, signed: bool = False) -> str:
-    """Return the smallest and the largest value as text, or one number if both look the same.
+    """Return the smallest and the largest value as text, or one number if both have the same text.
 
     >>> format_range([0.25, -1, 3], 1), format_range([2.0, 2.0], 0), format_range([], 3)
     ('−1.0 to 3.0', '2', '–')
@@ -50,7 +50,7 @@ def format_range(values: Iterable[float], digits: int, *, signed: bool = False) 
 
 
 def format_published(published: Number | None, ours: Value | None, digits: int) -> str:
-    """Return a published number with its uncertainty, and our number minus it in parentheses."""
+    """Return a published number with its uncertainty, followed by our number minus it in parentheses."""
     if published is None:
         return ""
     spread = "" if published.uncertainty is None else f" ± {format_number(published.uncertainty, digits)}"
@@ -62,7 +62,7 @@ def format_published(published: Number | None, ours: Value | None, digits: int) 
 
 
 def format_claim_counts(verdicts: Sequence[Verdict]) -> str:
-    """Return how many claims hold, hold partly, do not hold, are undecided, and were not tested."""
+    """Return, as text, how many claims hold, hold partly, do not hold, are undecided, and were not tested."""
     counts = {kind: sum(each.holds is kind for each in verdicts) for kind in Holds}
     words = {
         Holds.partly: ("holds partly", "hold partly"),
@@ -85,7 +85,7 @@ def file_name(key: str) -> str:
 
 
 def figure_name(key: str) -> str:
-    """Return a name for a figure's file and page anchor: its key if that is a valid name, else `file_name`.
+    """Return a name for a figure's file and page anchor: its key if the key is a valid name, else its `file_name`.
 
     >>> figure_name("pearson"), figure_name("my model (2)")
     ('pearson', 'my--model--2---607f9d')

@@ -1,4 +1,4 @@
-"""The models of a study: names on the Hugging Face hub, or local folders."""
+"""The models of a study: names on the Hugging Face Hub, or local folders."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _BLOCK_COUNT, _BLOCK_BYTES = 64, 2**14
 
 @dataclass(frozen=True)
 class Model:
-    """A model: its hub name or local folder, or a folder or file of word vectors."""
+    """A model: its name on the Hub, its local folder, or a folder or file of word vectors."""
 
     place: str
 
     @property
     def name(self) -> str:
-        """Return the model's name in tables and files: the last component of its path or hub name.
+        """Return the model's name for tables and files: the last component of its path or Hub name.
 
         >>> Model("sentence-transformers/all-MiniLM-L6-v2").name
         'all-MiniLM-L6-v2'
@@ -33,7 +33,7 @@ class Model:
         return path.is_file() or (path / "vectors.npy").is_file()
 
     def fingerprint(self) -> str:
-        """Return a hash of the file names, file sizes and configuration; for a model on the hub, its name."""
+        """Return a hash of the file names, file sizes and configuration; for a model on the Hub, return its name."""
         if not Path(self.place).expanduser().exists():
             return self.place
         digest = hashlib.sha256()
@@ -44,7 +44,7 @@ class Model:
         return digest.hexdigest()[:16]
 
     def weights_fingerprint(self) -> str:
-        """Return a hash of the weights, which changes with fine-tuning; "" for a model on the hub.
+        """Return a hash of the weights, which fine-tuning changes; return "" for a model on the Hub.
 
         Only some blocks of a large file are read, because different weights of the same shape differ nearly everywhere.
         """

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def write_summary(study: Study, outcome: Outcome, facts: Mapping[str, Any], folder: Path) -> None:
-    """Write ``summary.md`` and its figures in ``figures/``; remove figures of earlier runs."""
+    """Write ``summary.md`` and its figures in ``figures/``; remove the figures of earlier runs."""
     figures = folder / "figures"
     figures.mkdir(exist_ok=True)
     names = {each.key: f"{figure_name(each.key)}.svg" for each in outcome.figures}
@@ -42,7 +42,7 @@ def write_summary(study: Study, outcome: Outcome, facts: Mapping[str, Any], fold
 
 
 def render_summary(study: Study, outcome: Outcome, facts: Mapping[str, Any]) -> str:
-    """Return the run as Markdown: claims, tables, figures and notes."""
+    """Return a Markdown summary of the run: claims, tables, figures and notes."""
     paper = study.published.paper
     parts = [
         f"# {paper.title}",
@@ -132,7 +132,7 @@ _BADGES = {Holds.yes: "ok", Holds.partly: "look", Holds.no: "bad", Holds.undecid
 
 
 def render_study_page(study: Study, outcome: Outcome, facts: Mapping[str, Any]) -> str:
-    """Return the HTML page of a run, from its outcome and the facts about it."""
+    """Return the HTML page of a run, given its outcome and the facts about it."""
     paper = study.published.paper
     return document(
         f"{paper.title}: replication",
@@ -196,7 +196,7 @@ def _render_table(table: Table) -> Markup:
 
 
 def _render_rows(row: Row, table: Table) -> list[Markup]:
-    """Return the row of our numbers, followed by the published ones with the difference in parentheses."""
+    """Return the row of our numbers, and the row of published numbers with the differences in parentheses."""
     rows = [
         tag(
             "tr",

@@ -1,4 +1,4 @@
-"""The run of a study: its settings are checked, its arms run or resumed, and its results written."""
+"""Run a study: check its settings, run or resume its arms, and write its results."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def make_setting(
 
 
 def _find_model(place: str) -> Model:
-    """Return a model in a folder, or on the hub, such as "bert-base-uncased" or "FacebookAI/roberta-base"."""
+    """Return a model from a folder, or from the Hub by a name such as "FacebookAI/roberta-base"."""
     path = Path(place).expanduser()
     if path.is_dir() and not any((path / each).is_file() for each in _MODEL_FILES):
         raise NotFoundError(
@@ -94,7 +94,7 @@ def _check_seed_count(seeds: int) -> int:
     if not 0 < seeds <= _MAX_SEEDS:
         raise ParameterError(
             f"seeds is {seeds}: need a number of seeds from 1 to {_MAX_SEEDS}, or a list such as [{seeds}] "
-            f"(on the command line: {seeds}, with a comma)"
+            f"(on the command line, add a trailing comma: --seeds {seeds},)"
         )
     return seeds
 
@@ -120,7 +120,7 @@ def settings_to_dict(study: Study, setting: Setting) -> dict[str, Any]:
 
 
 def compare_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Return the changes that make finished arms unusable: models, data, or parameters without `widens`."""
+    """Return the changes that invalidate finished arms: models, data, or parameters without `widens`."""
     if old["study"] != new["study"]:
         return [f"it is a run of {old['study']}, not of {new['study']}"]
     widening = {name for name, each in study_by_name(new["study"]).parameters.items() if each.widens}
@@ -134,7 +134,7 @@ def compare_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str
 
 
 def merge_settings(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings to write; they keep the models and data sets of earlier arms, even if not used now."""
+    """Return the settings to write; they also include models and data sets that only earlier arms used."""
     if old is None:
         return dict(new)
     return {**new, **{kind: {**old.get(kind, {}), **new[kind]} for kind in ("models", "weights", "data")}}
@@ -180,7 +180,7 @@ def run_study(
     progress: bool | Progress = False,
     **parameters: Any,
 ) -> StudyRun:
-    """Run a paper's protocol, and compare our numbers with the published ones.
+    """Run a paper's protocol and compare our numbers with the published ones.
 
     Finished arms are saved in `output`. A repeated call reads them back and runs only the missing ones, so it resumes
     an interrupted run. It rejects different settings in the same folder, but it can add more seeds, tasks and models.
@@ -274,7 +274,7 @@ def _match_keys(arms: Sequence[Arm], patterns: Sequence[str]) -> set[str]:
 
 
 def _choose_arms(arms: Sequence[Arm], asked: set[str], folder: Path) -> list[Arm]:
-    """Return the requested arms and the finished ones."""
+    """Return the arms that are requested or finished."""
     return [each for each in arms if each.key in asked or _arm_path(folder, each).exists()]
 
 
@@ -340,7 +340,7 @@ def _read_arm(path: Path, arm: Arm) -> dict[str, Any] | None:
 
 
 def _null_to_nan(value: Any) -> Any:
-    """Return a value read from JSON with NaN for null."""
+    """Return a value that was read from JSON, with null replaced by NaN."""
     if isinstance(value, dict):
         return {name: _null_to_nan(each) for name, each in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Hidden states that several arms share; they are embedded once, into the run's shared folder."""
+"""Hidden states that several arms share; they are computed once and saved in the run's shared folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def embed_once(
     finish: Callable[[Store, Path], None] | None = None,
     **options: Any,
 ) -> Path:
-    """Embed texts into the run's shared folder, unless an earlier arm did so, and return the folder of the states.
+    """Embed texts into the run's shared folder, unless an earlier arm did this, and return the folder of the states.
 
     The states get their final name when they are complete. An interrupted embedding is resumed.
 

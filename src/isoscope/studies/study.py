@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Number:
-    """A published number, its uncertainty as stated in the paper (usually a standard deviation), and its location."""
+    """A published number, its uncertainty in the paper (usually a standard deviation), and its location."""
 
     table: str
     row: str
@@ -70,7 +70,7 @@ class Published:
     """Our own statements that the study also tests; `where` says what led to them."""
 
     def number(self, table: str, row: str, column: str) -> Number | None:
-        """Return a published number, or None if the cell is empty; raise a `KeyError` for an unknown table."""
+        """Return the number in a cell, or None if the cell is empty; raise a `KeyError` for an unknown table."""
         return self.tables[table].get((row, column))
 
     def numbers(self, table: str, row: str, columns: Mapping[str, str] | Iterable[str]) -> dict[str, Number]:
@@ -83,7 +83,7 @@ class Published:
         return {ours: number for ours, number in cells.items() if number is not None}
 
     def first(self, table: str) -> Number:
-        """Return the first number of a table, which carries the table's location and note."""
+        """Return the first number of a table, which contains the table's location and note."""
         return next(iter(self.tables[table].values()))
 
     def rows(self, table: str) -> list[str]:
@@ -157,7 +157,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table: our numbers and the published ones, by column."""
+    """A row of a table: our numbers and the published numbers, by column."""
 
     name: str
     ours: Mapping[str, Value]
@@ -168,7 +168,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the paper, or one of our own with an empty `where`."""
+    """A table: from the paper, or our own if `where` is empty."""
 
     key: str
     title: str
@@ -217,7 +217,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes."""
+    """A panel of a figure: one pair of axes with its series."""
 
     title: str
     series: Sequence[Series]
@@ -240,7 +240,7 @@ class Scatter:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of small multiples, from the paper or one of our own with an empty `where`."""
+    """A figure with several panels: from the paper, or our own if `where` is empty."""
 
     key: str
     title: str
@@ -250,7 +250,7 @@ class Figure:
 
 
 class Holds(StrEnum):
-    """The verdict on a claim, for our data and models."""
+    """The possible verdicts on a claim, for our data and models."""
 
     yes = "yes"
     partly = "partly"
@@ -279,22 +279,22 @@ class Case:
 
     @classmethod
     def of(cls, words: str, value: Value, claimed: Bounds) -> Case:
-        """Return the case for a mean over seeds; a value from a single seed counts as exact."""
+        """Build a case from a mean over seeds; a value from a single seed is treated as exact."""
         return cls.over_seeds(words, value, claimed) if len(value.seeds) > 1 else cls.exact(words, value.mean, claimed)
 
     @classmethod
     def exact(cls, words: str, estimate: float, claimed: Bounds) -> Case:
-        """Return the case for a number without random variation."""
+        """Build a case from a number without random variation."""
         return cls(words, float(estimate), (float(estimate), float(estimate)), claimed)
 
     @classmethod
     def over_seeds(cls, words: str, value: Value, claimed: Bounds) -> Case:
-        """Return the case for a mean over seeds, with Student's interval; NaN for a single seed."""
+        """Build a case from a mean over seeds, with Student's interval; the interval is NaN for a single seed."""
         return cls(words, value.mean, value.interval, claimed)
 
     @property
     def holds(self) -> Holds:
-        """Whether the interval lies inside the claimed range (yes), outside it (no), or partly inside (undecided)."""
+        """Whether the interval is inside the claimed range ("yes"), outside ("no"), or partly inside ("undecided")."""
         low, high = self.interval
         if self.claimed[0] < low and high < self.claimed[1]:
             return Holds.yes
@@ -353,7 +353,7 @@ class Parameter:
     choices: Iterable[str] | None = None
 
     def parse(self, name: str, text: str) -> Any:
-        """Return the value in a text, in the type of the default; raise an `InputError` if it is not accepted."""
+        """Parse a value with the type of the default; raise an `InputError` if the value is not accepted."""
         default = self.full
         try:
             if isinstance(default, tuple):
@@ -386,7 +386,7 @@ class Parameter:
 
 
 def _parse_value(kind: type, text: str) -> Any:
-    """Return a single value; raise a `ValueError` or `KeyError` if the text is not of this type."""
+    """Parse a single value; raise a `ValueError` or `KeyError` if the text does not have this type."""
     if kind is bool:
         return {"yes": True, "no": False}[text]
     value = kind(text)
@@ -446,7 +446,7 @@ class Arm:
 
 
 class Study(ABC):
-    """A study: the protocol of a paper. Studies contain no mathematics of their own, but call the library."""
+    """A study: the protocol of a paper. Studies contain no mathematics of their own; they call the library."""
 
     name: ClassVar[str]
     about: ClassVar[str]
@@ -464,7 +464,7 @@ class Study(ABC):
         return read_published(self.name)
 
     def extra_for(self, setting: Setting) -> str:
-        """Return the extra that a run with these settings needs."""
+        """Return the optional dependency group (extra) that a run with these settings needs."""
         return self.extra
 
     @abstractmethod
@@ -473,11 +473,11 @@ class Study(ABC):
 
     @abstractmethod
     def arms(self, setting: Setting) -> list[Arm]:
-        """Return the arms in the order in which they run; those that provide a first overview come first."""
+        """Return the arms in the order in which they run; arms that provide an overview come first."""
 
     @abstractmethod
     def outcome(self, setting: Setting, results: Results) -> Outcome:
-        """Return the tables, figures and verdicts of the finished arms; some arms may be missing."""
+        """Return the tables, figures and verdicts for the finished arms; some arms may be missing."""
 
 
 _MODULES = {
@@ -493,7 +493,7 @@ STUDIES = tuple(_MODULES)
 
 
 def study(name: str) -> Study:
-    """Return a study by name.
+    """Return the study with this name.
 
     >>> study("stable-anisotropic-regularization").published.paper.year
     2024

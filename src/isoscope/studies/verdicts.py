@@ -30,7 +30,7 @@ _Z_95 = NormalDist().inv_cdf(0.975)
 
 
 def judge(cases: Sequence[Case], most: float = 1.0) -> Holds:
-    """Return the verdict on a claim, from its cases.
+    """Return the verdict on a claim, based on its cases.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def judge(cases: Sequence[Case], most: float = 1.0) -> Holds:
 
 
 def judge_counts(agree: int, against: int, unclear: int, *, most: float = 1.0) -> Holds:
-    """Return the verdict on a claim, from the numbers of cases that agree, contradict it, or are undecided.
+    """Return the verdict on a claim, given how many cases agree with it, contradict it, or are undecided.
 
     >>> judge_counts(147, 57, 0, most=0.9).value
     'partly'
@@ -73,7 +73,7 @@ def count_cases(cases: Sequence[Case]) -> tuple[int, int, int]:
 
 
 def share_of(cases: Sequence[Case], unit: str = "") -> str:
-    """Return, as text, how many of the cases agree.
+    """Return, as text, how many of the cases agree with the claim.
 
     >>> from isoscope.studies.study import Case
     >>> share_of([Case.exact("", 1.0, ABOVE_ZERO), Case.exact("", -1.0, ABOVE_ZERO)], "layers")
@@ -83,7 +83,7 @@ def share_of(cases: Sequence[Case], unit: str = "") -> str:
 
 
 def direction(sign: int, limit: float = 0.0) -> Bounds:
-    """Return the range above the limit for a positive sign, and below minus the limit for a negative one.
+    """Return the range above the limit if the sign is positive, or below minus the limit if it is negative.
 
     >>> direction(-1, 0.9)
     (-inf, -0.9)
@@ -116,7 +116,7 @@ def judge_claims(claims: Iterable[Claim], evidence: Mapping[str, Callable[[], Ev
 
 
 def make_verdict(claim: Claim, evidence: Evidence) -> Verdict:
-    """Return the verdict on a claim by the shared rule; its reason begins with the counts of cases."""
+    """Return the verdict on a claim by the shared rule; its reason begins with the numbers of cases."""
     cases, ours, why, most = evidence.cases, evidence.ours, evidence.why, evidence.most
     if not cases:
         return Verdict(claim, evidence.published, evidence.untested, Holds.untested, why, most=most)
@@ -127,7 +127,7 @@ def make_verdict(claim: Claim, evidence: Evidence) -> Verdict:
 
 
 def format_counts(cases: Sequence[Case]) -> str:
-    """Return, as text, how many cases agree, contradict the claim or are undecided.
+    """Return, as text, how many cases agree with the claim, contradict it, or are undecided.
 
     >>> from isoscope.studies.study import Case
     >>> format_counts([Case.exact("", 1.0, ABOVE_ZERO), Case("", 1.0, (-1.0, 3.0), ABOVE_ZERO)])
@@ -153,7 +153,7 @@ def _format_estimate(case: Case, digits: int) -> str:
 
 
 def correlation(x: Sequence[float], y: Sequence[float], *, ranks: bool = False) -> float:
-    """Return Pearson's r, or Spearman's ρ for `ranks`; NaN for fewer than three pairs or a constant series.
+    """Return Pearson's r, or Spearman's ρ if `ranks` is set; NaN for fewer than three pairs or a constant series.
 
     >>> correlation([1, 2, 4], [1, 3, 9], ranks=True), correlation([1, 2, 3], [5, 5, 5])
     (1.0, nan)
@@ -184,7 +184,7 @@ def correlation_interval(r: float, n: int, *, ranks: bool = False) -> Bounds:
 
 
 def difference_interval(first: tuple[float, Bounds], second: tuple[float, Bounds]) -> Bounds:
-    """Return the 95% interval of first − second, from the estimate and interval of each (Zou, 2007).
+    """Return the 95% interval of first − second, given the estimate and interval of each (Zou, 2007).
 
     The two estimates are treated as independent. For positively correlated scores, such as two scores on the same
     examples, the interval is conservative: too wide, never too narrow.
@@ -198,7 +198,7 @@ def difference_interval(first: tuple[float, Bounds], second: tuple[float, Bounds
 
 
 def share_interval(share: float, n: int) -> Bounds:
-    """Return Wilson's 95% interval of a proportion of n examples, such as an accuracy.
+    """Return Wilson's 95% interval for a proportion of n examples, such as an accuracy.
 
     >>> low, high = share_interval(0.7695, 872)
     >>> round(low, 3), round(high, 3)

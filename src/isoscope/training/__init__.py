@@ -1,4 +1,4 @@
-"""Regularizers and trackers of a space for torch, Hugging Face, Lightning and Sentence Transformers training."""
+"""Regularize and track embedding spaces in torch, Hugging Face, Lightning and Sentence Transformers training."""
 
 from typing import TYPE_CHECKING
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def accumulation_share(model: nn.Module, kwargs: dict[str, Any]) -> float | torch.Tensor:
-    """Return this batch's share of an optimizer step if the model's loss is scaled by it, else 1.
+    """Return this batch's share of an optimizer step if the model scales its loss by this share, else 1.
 
     When it accumulates gradients, the Hugging Face trainer passes the number of labels in all accumulated batches and
     sums the losses. Some models divide by that number (language models, image classifiers); others take the mean of
@@ -45,7 +45,7 @@ def accumulation_share(model: nn.Module, kwargs: dict[str, Any]) -> float | torc
 
 @functools.cache
 def uses_num_items_in_batch(kind: Any) -> bool:
-    """Return whether a model passes num_items_in_batch to its loss function, judged from its source code."""
+    """Return whether a model passes num_items_in_batch to its loss function, according to its source code."""
     try:
         source = textwrap.dedent(inspect.getsource(inspect.unwrap(kind.forward)))
         calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
@@ -176,7 +176,7 @@ class Attachment:
 
     @property
     def term(self) -> torch.Tensor:
-        """The term to add to the loss of this step; zero if the model's own loss includes it already."""
+        """The term to add to the loss of this step; zero if the model's own loss already includes it."""
         self._taken = True
         return torch.zeros(()) if self._pending is None else self._pending
 
@@ -191,7 +191,7 @@ class Attachment:
         return isinstance(self.loss, IStar) and self.loss.zeta > 0
 
     def refresh(self, batches: Iterable[Any], states: int = SHRINKAGE_STATES, *, seed: Seed = 0) -> int:
-        """Recompute `IStar`'s covariance from the states of the model as it is now.
+        """Recompute `IStar`'s covariance from the states of the current model.
 
         Parameters
         ----------
@@ -262,7 +262,7 @@ class Attachment:
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _add_term_to_output(self, output: Any) -> Any:
-        """Return the output of a training run with the term added to its loss."""
+        """Return the output of a training step with the term added to its loss."""
         seen = self._capture.stop()
         (args, kwargs), self._arguments = self._arguments, ((), {})
         self.step += 1
@@ -359,7 +359,7 @@ class Attachment:
         self._training_step = original
 
     def _run_batch(self, batch: Any) -> None:
-        """Run the model on a batch of its trainer, to capture its states."""
+        """Run the model on a batch from its trainer, to capture its states."""
         if not is_lightning(self.model):
             run_model(self.model, batch)
             return
@@ -395,7 +395,7 @@ def _align_labels(runs: list[PooledRows], labels: Any, needed: bool) -> torch.Te
         if not needed:
             return None
         raise ParameterError(
-            f"labels are a {type(labels).__name__} that is not a tensor of numbers: need one class per text; "
+            f"labels has type {type(labels).__name__}: need a numeric tensor with one class per text; "
             "set labels= to the argument that holds them, or use PersistentEntropy(per_class=False)"
         ) from error
     aligned = []

@@ -1,4 +1,4 @@
-"""Capture and pool the hidden states of a model's layers by forward hooks."""
+"""Capture the hidden states of a model's layers with forward hooks, and pool them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class PooledRows(NamedTuple):
 
 
 def row_text_ids(runs: Sequence[PooledRows]) -> torch.Tensor | None:
-    """Return the number of each row's text over several runs of a model, or None if it is unknown."""
+    """Return the text number of each row, unique over several runs of a model; None if it is unknown."""
     ids, first = [], 0
     for rows in runs:
         if rows.texts is None:
@@ -121,7 +121,7 @@ class LayerOutput(NamedTuple):
 
 
 class Hook:
-    """A hook that does nothing in copies and saved files of the model."""
+    """A hook that does nothing in copies of the model and in models loaded from a file."""
 
     def __init__(self, function: Callable[..., Any] | None = None) -> None:
         self.function = function
@@ -138,7 +138,7 @@ class Hook:
 
 
 class Capture:
-    """Capture the states of a model's layers with forward hooks while `on`; `remove()` removes the hooks.
+    """Capture the states of a model's layers with forward hooks while `on` is true; `remove()` removes the hooks.
 
     The last layer is the model's `last_hidden_state`, after its final norm; layer 0 is the input of the first layer. If
     a loss runs the model several times, every run is captured.
@@ -205,7 +205,7 @@ class Capture:
         self._handles.append(module.register_forward_pre_hook(Hook(look), with_kwargs=True))
 
     def _watch_decoders(self, model: nn.Module, around: list[str]) -> None:
-        """Use the decoder's own mask for its layers; the mask passed to an encoder-decoder model is the encoder's."""
+        """Use the decoder's own mask for its layers; the mask passed to an encoder-decoder model is for the encoder."""
         both = [name for name in around if "decoder_attention_mask" in _forward_parameters(model.get_submodule(name))]
         decoders = [name for name in around if both and name.rpartition(".")[2] == "decoder"]
 
@@ -297,7 +297,7 @@ class Capture:
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _report_bypass(self) -> None:
-        """Report a layer that ran with a gradient but uncaptured, except in the backward pass of a checkpoint."""
+        """Report a layer that ran with gradients but was not captured, except in the backward pass of a checkpoint."""
         if self._outside and torch.is_grad_enabled() and torch._C._current_graph_task_id() == -1:
             self._outside()
 
@@ -315,7 +315,7 @@ def format_layer(layer: Layer) -> str:
 
 
 def check_finite_states(rows: torch.Tensor, layer: Layer, when: str) -> None:
-    """Raise an error that names the layer if its rows hold NaN or infinity; a single sum rules this out quickly."""
+    """Raise an error that names the layer if its rows contain NaN or infinity; a single sum usually rules this out."""
     with torch.no_grad():
         if bool(rows.sum(dtype=torch.float64).isfinite()):
             return
@@ -396,7 +396,7 @@ def _offset_text_ids(texts: list[np.ndarray | None]) -> np.ndarray | None:
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Switch to evaluation mode without gradients, and restore module modes and random states at the end."""
+    """Switch to evaluation mode without gradients; on exit, restore the modules' modes and the random states."""
     modes = [(module, module.training) for module in model.modules()]
     others = random.getstate(), np.random.get_state()  # noqa: NPY002 - datasets and collators may draw from these
     device = _device(model)
@@ -412,7 +412,7 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 
 def run_model(model: Any, batch: Any) -> Any:
-    """Call a model with a batch on its device: a dict as keyword arguments, a tuple as positional ones."""
+    """Call a model with a batch on its device; pass a dict as keyword arguments and a tuple as positional arguments."""
     batch = _move_to_device(batch, _device(model))
     if isinstance(batch, Mapping):
         return model(**batch)
@@ -445,7 +445,7 @@ def _forward_parameters(module: nn.Module) -> list[str]:
 
 
 def _find_decoder_mask(kwargs: dict[str, Any]) -> torch.Tensor | None:
-    """Return the mask of a decoder's positions: its own mask, or else the positions with a label."""
+    """Return the mask of a decoder's positions: the mask passed for it, or else the positions that have a label."""
     names = ("decoder_attention_mask", "labels", "decoder_input_ids")
     values: list[Any] = [kwargs.get(name) for name in names]
     mask, labels, ids = values

@@ -1,4 +1,4 @@
-"""Histories of training runs: the measurements by step and layer."""
+"""Histories of training runs: measurements by step and layer."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class History:
 
     @property
     def layers(self) -> list[str]:
-        """The names of the layers, first to last."""
+        """The names of the layers, from first to last."""
         order = dict(zip(self._columns["layer"], self._columns["order"], strict=True))
         return sorted(order, key=order.__getitem__)
 
@@ -70,7 +70,7 @@ class History:
         return sorted(set(self._columns["step"]))
 
     def series(self, layer: str, measurement: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return the steps and the values of one measurement of a layer."""
+        """Return the steps and values of one measurement of a layer."""
         if measurement not in MEASUREMENTS:
             raise ParameterError(f"measurement is {measurement!r}: need one of {', '.join(MEASUREMENTS)}")
         mine = [i for i, name in enumerate(self._columns["layer"]) if name == layer]
@@ -88,7 +88,7 @@ class History:
                 self._columns[name].append(kind(row.get(name, math.nan) if name in MEASUREMENTS else row[name]))
 
     def truncate(self, step: int) -> None:
-        """Drop the rows of `step` and later, because training resumes there and measures them again.
+        """Drop the rows from `step` on, because training resumes there and measures them again.
 
         If this drops several steps and leaves none, a new training run begins, and the file of the earlier run is
         renamed.
@@ -129,7 +129,7 @@ class History:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> History:
-        """Read a history from the file, or the folder, that `save` wrote."""
+        """Read a history from a file that `save` wrote, or from its folder."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -232,12 +232,12 @@ class Runs:
 
     @property
     def alone(self) -> History | None:
-        """The history if there is exactly one, else None."""
+        """The only history if there is exactly one, else None."""
         return self.all[0] if len(self.all) == 1 else None
 
     @property
     def layers(self) -> list[str]:
-        """The layers that all histories contain, first to last."""
+        """The layers that all histories contain, from first to last."""
         common = set.intersection(*(set(history.layers) for history in self.all))
         if not common:
             raise ParameterError("the histories have no layer in common: need training runs of the same model")

@@ -1,4 +1,4 @@
-"""Measurements of a layer's hidden states during training, and detection of collapse."""
+"""Measure a layer's hidden states during training, and detect collapse."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class Collapse:
 
 
 def effective_dimensions(isoscore: float, dimensions: float) -> float:
-    """Return the participation ratio that corresponds to an IsoScore: 1 for IsoScore 0, all dimensions for 1.
+    """Return the participation ratio that corresponds to an IsoScore: 1 for IsoScore 0, and d for IsoScore 1.
 
     >>> effective_dimensions(0.5, 101)
     51.0
@@ -190,7 +190,7 @@ class CollapseDetector:
         self.found: dict[str, Collapse] = {}
 
     def look(self, rows: Iterable[Mapping[str, Any]]) -> list[Collapse]:
-        """Return the layers that have collapsed in these rows but not before."""
+        """Return the layers that have collapsed in these rows and were not reported before."""
         new = []
         for row in rows:
             layer = row["layer"]

@@ -27,7 +27,7 @@ class Stack(NamedTuple):
 
 
 def find_stack(model: nn.Module) -> Stack:
-    """Return the outermost list of layers in a model; if there are several, the longest."""
+    """Return the outermost list of layers in a model; if there are several, return the longest."""
     lists = _outermost({name: m for name, m in model.named_modules() if isinstance(m, nn.ModuleList) and len(m)})
     if not lists:
         lists = _outermost({name: m for name, m in model.named_modules() if type(m) is nn.Sequential and len(m) > 1})
@@ -50,7 +50,7 @@ def find_stack(model: nn.Module) -> Stack:
 
 
 def _outermost(lists: dict[str, Any]) -> dict[str, Any]:
-    """Keep the lists that are not inside another one: layers, but not the experts or heads within them."""
+    """Return the lists that are not inside another list: layers, but not the experts or heads within them."""
     return {
         name: layers
         for name, layers in lists.items()

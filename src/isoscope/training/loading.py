@@ -1,4 +1,4 @@
-"""Resolution of a model's folder or hub name, and explanations of loading errors."""
+"""Resolve a model's folder or Hub name, and explain loading errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOAD_ERRORS = (OSError, ValueError, KeyError, ImportError, RuntimeError, Safeten
 
 
 def resolve_model_path(model: str) -> str:
-    """Return the path of a local folder, or else the name of a model on the hub."""
+    """Return the path of a local folder, or else the name of a model on the Hugging Face Hub."""
     folder = Path(model).expanduser()
     if folder.is_dir():
         return str(folder)
@@ -31,7 +31,7 @@ def resolve_model_path(model: str) -> str:
 
 
 def format_load_error(model: str, error: Exception, task: str) -> str:
-    """Return a one-line message for a model that cannot be loaded: the reason, and what to do."""
+    """Return a one-line message for a model that cannot be loaded, with the reason and what to do."""
     why = _shorten_error(error)
     if Path(model).expanduser().is_dir():
         return f"{model} cannot be {task}: {why}"
@@ -50,7 +50,7 @@ def _shorten_error(error: Exception) -> str:
 
 
 def longest_input(config: Any, tokenizer: Any) -> int | None:
-    """Return the maximum number of input tokens of a model, including special ones, or None if unknown."""
+    """Return the maximum number of input tokens of a model, including special tokens; None if it is unknown."""
     room = getattr(config, "max_position_embeddings", None)
     if getattr(config, "model_type", "") in ("roberta", "xlm-roberta", "camembert") and room:
         room -= 2  # the positions start after that of the padding token

@@ -1,4 +1,4 @@
-"""A fixed set of examples on which a model is run, to measure its hidden states without disturbing training."""
+"""Run a model on a fixed set of examples, to measure its hidden states without disturbing training."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Probe:
         return probe_rows(inner, self.batches, layer, pool, run_for_states)
 
     def labels(self, rows: int) -> np.ndarray | None:
-        """Return the class of each row, or None if the batches contain none that match the rows."""
+        """Return the class of each row, or None if the batches contain no classes that match the rows."""
         if self._labels is None or len(self._labels) == rows:
             return self._labels
         if self._has_own_labels:
@@ -88,7 +88,7 @@ def _run_training_step(module: Any, batch: Any) -> Any:
 
 
 class _TrainingStep:
-    """A wrapper that calls the training step of a Lightning module like a model."""
+    """A wrapper that makes the training step of a Lightning module callable like a model."""
 
     def __init__(self, module: Any) -> None:
         self.module = module
@@ -101,13 +101,13 @@ class _TrainingStep:
 
 
 def _has_forward(model: Any) -> bool:
-    """Return whether a Lightning module defines its own forward."""
+    """Return whether a Lightning module defines its own `forward` method."""
     home = next(base for base in type(model).__mro__ if "forward" in base.__dict__)
     return home.__name__ not in ("LightningModule", "Module")
 
 
 def _unwrap_parallel(model: nn.Module) -> nn.Module:
-    """Return the model inside a data-parallel wrapper, whose forward would wait for the other processes."""
+    """Return the model inside a data-parallel wrapper, because the wrapper would wait for the other processes."""
     if isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
         return model.module
     if not isinstance(model, nn.Module):

@@ -37,7 +37,7 @@ def shrinkage_sketch(
     states: int,
     seed: int,
 ) -> Sketch:
-    """Return the sketch of at least `states` states, captured while `run` runs the model on batches.
+    """Return a sketch of at least `states` hidden states, captured while `run` runs the model on batches.
 
     In data-parallel training, each process handles its share and all processes receive the sum.
     """
@@ -103,7 +103,7 @@ def _sketch_chunks(chunks: Iterator[Any]) -> Sketch:
 def equal_length_batches(
     batches: Iterable[Any], rows_of: Callable[[int], int], needed: int, *, seed: int, part: int = 0, parts: int = 1
 ) -> Iterator[Any]:
-    """Yield batches of a random subset of a loader's dataset, each of texts of equal length, so without padding.
+    """Yield batches from a random subset of a dataset; texts in a batch have equal length and need no padding.
 
     Texts are drawn until they give the `needed` rows; `rows_of` returns the rows of a text by its length. Only then are
     they sorted by length, because stopping within sorted texts would select only long ones. Items without `input_ids`
@@ -135,7 +135,7 @@ def equal_length_batches(
 
 
 def _is_indexable(dataset: Any) -> bool:
-    """Return whether a dataset can be indexed; a concatenation of datasets may not allow mixed batches."""
+    """Return whether items can be read in any order and batched together, which a ConcatDataset may not allow."""
     if isinstance(dataset, IterableDataset | ConcatDataset):  # the first has a __getitem__ that only raises
         return False
     return hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__") and len(dataset) > 0

@@ -1,4 +1,4 @@
-"""Repair of the hidden states inside a model, batch by batch, before its head reads them."""
+"""Repair the hidden states inside a model, batch by batch, before they reach its head."""
 
 from __future__ import annotations
 

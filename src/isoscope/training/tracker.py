@@ -1,4 +1,4 @@
-"""Tracking of the shape of every layer, on a fixed probe, while a model trains."""
+"""Track the shape of every layer on fixed examples while a model trains."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ class IsotropyTracker:
         return f"IsotropyTracker({self.history!r}, every={self.every})"
 
     def save_figure(self, path: str | os.PathLike[str]) -> None:
-        """Save a figure of the anisotropy of each layer, raw and centered, as png, svg or pdf by the file's suffix."""
+        """Save a figure of the raw and centered anisotropy of each layer as PNG, SVG or PDF, by file extension."""
         render("History", "figure", self.history, path)
 
     def save_page(self, path: str | os.PathLike[str], facts: Mapping[str, object] | None = None) -> None:
@@ -197,7 +197,7 @@ def is_first_process() -> bool:
 
 
 def broadcast_decision(decision: bool) -> bool:
-    """Return the decision of the first process, in all processes."""
+    """Return the first process's decision in all processes."""
     dist = _distributed()
     if dist is None:
         return decision

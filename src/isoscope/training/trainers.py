@@ -55,7 +55,7 @@ def _add_hugging_face_callback(trainer: Any, attachment: Attachment) -> Callable
         )
 
     class RegularizerCallback(TrainerCallback):
-        """Refresh I-STAR's covariance at each epoch and log the term."""
+        """A callback that refreshes I-STAR's covariance at each epoch and logs the term."""
 
         def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if attachment.needs_refresh:
@@ -78,7 +78,7 @@ def _add_lightning_callback(trainer: Any, attachment: Attachment) -> Callable[[]
     Callback = import_lightning(trainer).Callback
 
     class RegularizerCallback(Callback):  # type: ignore[misc, valid-type]
-        """Refresh I-STAR's covariance at each epoch and log the term."""
+        """A callback that refreshes I-STAR's covariance at each epoch and logs the term."""
 
         def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
             if attachment.needs_refresh:
@@ -94,7 +94,7 @@ def _add_lightning_callback(trainer: Any, attachment: Attachment) -> Callable[[]
 
 
 class _MappedLoader:
-    """A loader that applies a function to each batch and keeps the dataset of the original."""
+    """A loader that applies a function to each batch and keeps the dataset of the original loader."""
 
     def __init__(self, loader: Any, transform: Callable[[Any], Any]) -> None:
         self.loader, self.transform = loader, transform
@@ -125,7 +125,7 @@ def _lightning_batches(trainer: Any, module: Any) -> Any:
 
 
 def import_lightning(trainer: Any) -> Any:
-    """Return the Lightning package of a trainer, which can have two names."""
+    """Return the package that a trainer comes from: `lightning.pytorch` or `pytorch_lightning`."""
     from importlib import import_module
 
     for base in type(trainer).__mro__:
@@ -165,7 +165,7 @@ def mute_logging(module: Any) -> Iterator[None]:
 
 
 def run_training_step(module: Any, step: Callable[..., Any], batch: Any) -> Any:
-    """Run a Lightning module's training step without logging; pass the batch number if the step takes one."""
+    """Run a Lightning module's training step without logging; pass the batch number if the step accepts it."""
     parameters = inspect.signature(step).parameters.values()
     numbered = len(parameters) > 1 or any(each.kind is each.VAR_POSITIONAL for each in parameters)
     with mute_logging(module):
@@ -183,7 +183,7 @@ def add_tracker_callback(trainer: Any, tracker: IsotropyTracker) -> None:
 
 
 def _check_unsharded(trainer: Any) -> None:
-    """Reject a model that is sharded over processes: running it in one process would wait forever for the others."""
+    """Reject a model that is sharded over processes, because a run in one process would wait for the others forever."""
     strategy = type(getattr(trainer, "strategy", None)).__name__
     sharded = getattr(trainer, "is_fsdp_enabled", False) or strategy in ("FSDPStrategy", "DeepSpeedStrategy")
     if getattr(trainer, "is_deepspeed_enabled", False):
@@ -203,7 +203,7 @@ def _track_hugging_face(trainer: Any, tracker: IsotropyTracker) -> None:
     from transformers import TrainerCallback
 
     class TrackerCallback(TrainerCallback):
-        """Measure at the start, every `every` optimizer steps and when training stops."""
+        """A callback that measures at the start, every `every` optimizer steps and when training stops."""
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             _log(trainer, tracker.measure_at_start(kwargs["model"], step=state.global_step, epoch=state.epoch or 0.0))
@@ -239,7 +239,7 @@ def _log(trainer: Any, rows: list[dict[str, Any]]) -> None:
 
 @contextmanager
 def _mute_console_callbacks(trainer: Any, rows: list[dict[str, Any]]) -> Iterator[None]:
-    """Show console callbacks only the last layer, because a hundred numbers would bury the loss."""
+    """Pass only the last layer to console callbacks, because a hundred numbers would hide the loss."""
     from transformers import PrinterCallback, ProgressCallback
 
     handler = trainer.callback_handler
@@ -261,7 +261,7 @@ def _track_lightning(trainer: Any, tracker: IsotropyTracker) -> None:
     Callback = import_lightning(trainer).Callback
 
     class TrackerCallback(Callback):  # type: ignore[misc, valid-type]
-        """Measure at the start, every `every` optimizer steps and when training stops."""
+        """A callback that measures at the start, every `every` optimizer steps and when training stops."""
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             epoch = float(trainer.current_epoch)

@@ -68,7 +68,7 @@ _LABEL_REMOVING_REPAIRS = {"all-but-the-top", "whiten", "cluster-center", "clust
 
 
 def _remove_conflicting_advice(findings: list[Finding]) -> list[Finding]:
-    """Remove the advice to use repairs that would remove the labels, if `label_conflict` warns about them."""
+    """Remove advice to use repairs that would remove the labels, if the finding `label_conflict` warns about them."""
     if all(finding.verdict == "ok" for finding in findings if finding.name == "label_conflict"):
         return findings
     return [

@@ -1,4 +1,4 @@
-"""Measurements, standard errors and conventions for verdicts that several findings use."""
+"""Measurements, standard errors and verdict conventions that several findings share."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SPREAD_ROWS = 4_000  # rows whose influence on a measurement is computed
 
 
 class Projection(NamedTuple):
-    """Inputs for the standard error of a function of the spectrum."""
+    """The inputs to the standard error of a function of the spectrum."""
 
     values: np.ndarray
     """Eigenvalues, largest first."""
@@ -47,7 +47,7 @@ class Projection(NamedTuple):
 
 
 class Evidence:
-    """The measurements of an audit, and quantities that several findings use."""
+    """The measurements of an audit, and derived quantities that several findings share."""
 
     def __init__(self, measured: Measurements):
         self.m = measured
@@ -64,7 +64,7 @@ class Evidence:
 
     @cached_property
     def raw(self) -> Projection:
-        """The same for the second-moment matrix XᵀX."""
+        """The eigenvalues of the second-moment matrix XᵀX, largest first, and the squared projections onto its axes."""
         return self._project(self.m.raw, np.zeros(self.d))
 
     def _project(self, axes: Axes, origin: np.ndarray) -> Projection:
@@ -77,7 +77,7 @@ class Evidence:
 
     @property
     def assumption(self) -> str:
-        """The independence assumption of the estimates and intervals, as text."""
+        """The independence assumption behind the estimates and intervals, as text."""
         if self.sketch.groups is None:
             return "assumes independent rows"
         column = self.m.columns.get("groups", "groups")
@@ -90,7 +90,7 @@ class Evidence:
             raise TooFewRowsError(f"all {self.n:,} rows are equal: need at least two distinct rows")
 
     def around(self, value: float, spread: float, rows: int) -> tuple[float, float]:
-        """Return the interval around a value, given its standard error, estimated from this many rows."""
+        """Return the interval around a value, given its standard error and the number of rows it was estimated from."""
         return student(value, spread, self.m.settings.confidence, max(rows - 1, 1))
 
     def finding(
@@ -108,7 +108,7 @@ class Evidence:
         form: Form = "number",
         details: dict[str, Any] | None = None,
     ) -> Finding:
-        """Return a finding; `rows` is the number of rows it was measured on (default: all)."""
+        """Return a finding; `rows` is the number of rows that were measured (default: all)."""
         low, high = interval or (None, None)
         if form == "share" and low is not None and high is not None:
             low, high = max(low, 0.0), min(high, 1.0)

@@ -31,7 +31,7 @@ _MIN_ONE_WORD_SHARE = 0.95  # of entries without a space, for them to count as w
 
 
 def token_kinds(tokens: Sequence[str] | np.ndarray) -> np.ndarray:
-    """Return the kind of each token, as codes into `KINDS`.
+    """Return the kind of each token, as an index into `KINDS`.
 
     The function infers from all tokens how the tokenizer marks the start of a word: with `##` before a continuation
     (BERT), or with Ġ (GPT-2, Llama 3) or ▁ (SentencePiece) before a word. If there are no marks, as in a list of
@@ -58,7 +58,7 @@ def token_kinds(tokens: Sequence[str] | np.ndarray) -> np.ndarray:
 
 
 def are_words(entries: Sequence[object] | np.ndarray) -> bool:
-    """Return whether entries are words or tokens, and not sentences, numbers or ids.
+    """Return whether entries are words or tokens, rather than sentences, numbers or ids.
 
     Examples
     --------
@@ -72,7 +72,7 @@ def are_words(entries: Sequence[object] | np.ndarray) -> bool:
 
 
 def _detect_style(names: list[str]) -> str:
-    """Return how tokens are marked: "hashes", "bytes", "pieces", or "whole" if there are no marks."""
+    """Return how the tokenizer marks tokens: "hashes", "bytes", "pieces", or "whole" if there are no marks."""
     marks = {style: sum(name.startswith(mark) for name in names) for mark, style in _WORD_START_MARKS.items()}
     marks["hashes"] = sum(name.startswith("##") and len(name) > 2 for name in names)
     style = max(marks, key=marks.__getitem__)
@@ -106,7 +106,7 @@ def _decode_token(name: str) -> str:
 
 @cache
 def _byte_by_character() -> dict[str, int]:
-    """Return the byte for each character: printable bytes are unchanged, and the others start at U+0100."""
+    """Return the byte that each character stands for; printable bytes are unchanged, and the others start at U+0100."""
     seen = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     hidden = [byte for byte in range(256) if byte not in seen]
     return {chr(byte): byte for byte in seen} | {chr(256 + i): byte for i, byte in enumerate(hidden)}
@@ -117,7 +117,7 @@ _RANK_NOTE = " Frequency is estimated as 1/rank, because word-vector files are s
 
 
 def frequency(e: Evidence) -> Iterator[Finding]:
-    """Judge how much of the variance along the first directions is explained by frequency."""
+    """Judge how much of the variance along the first directions token frequency explains."""
     frequencies = e.m.sample.columns.get("frequency")
     if frequencies is None:
         return

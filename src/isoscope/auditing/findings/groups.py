@@ -96,7 +96,7 @@ def _cluster_advice(apart: bool, in_labels: float | None) -> str:
 
 
 def _explained_label_entropy(e: Evidence) -> float | None:
-    """Return the share of the labels' entropy that the clusters explain, corrected for chance; None without labels."""
+    """Return the share of label entropy that clusters explain, corrected for chance; None if there are no labels."""
     choice, labels = e.m.clusters, e.m.sample.columns.get("labels")
     if choice is None or labels is None:
         return None
@@ -216,7 +216,7 @@ def label_conflict(e: Evidence) -> Iterator[Finding]:
 
 
 def _between_group_share(rows: np.ndarray, codes: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Return the share of the variance that lies between the means of the groups."""
+    """Return the between-group share of the variance."""
     sums = np.zeros((len(counts), rows.shape[1]))
     np.add.at(sums, codes, rows)
     return np.asarray((sums**2 / counts[:, None]).sum() / (rows**2).sum())

@@ -80,7 +80,7 @@ def intrinsic_dimension(e: Evidence) -> Iterator[Finding]:
 
 
 def _row_dimensions(e: Evidence, distances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the LID of the rows where it is defined, and a mask of these rows: most neighbors must not be copies."""
+    """Return the LID of the rows for which it is defined (most neighbors are not copies), and a mask of these rows."""
     estimates, known = local_dimensions(np, distances, _eps(e))
     if not known.any():
         raise TooFewRowsError("no row has neighbors at different distances: the local dimension is undefined")
@@ -91,7 +91,7 @@ def _row_dimensions(e: Evidence, distances: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def two_nn(e: Evidence) -> Iterator[Finding]:
-    """Report the TwoNN dimension, for information."""
+    """Report the TwoNN dimension, for information only."""
     around = e.m.around
     if around is None or around.distances.shape[1] < 2:
         return
@@ -119,7 +119,7 @@ def two_nn(e: Evidence) -> Iterator[Finding]:
 
 
 def hubness(e: Evidence) -> Iterator[Finding]:
-    """Judge the share of rows that are nobody's nearest neighbor (anti-hubs)."""
+    """Judge the share of rows that are not among the nearest neighbors of any other row (anti-hubs)."""
     lists = e.m.lists
     if lists is None:
         return

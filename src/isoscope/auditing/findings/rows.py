@@ -1,4 +1,4 @@
-"""Findings on single rows: lengths, zero rows, copies, and queries outside the corpus."""
+"""Findings on individual rows: lengths, zero rows, copies, and queries far from the corpus."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _METRIC_NAMES = {"cosine": "cosine", "inner_product": "inner product", "euclidea
 
 
 def norm_spread(e: Evidence) -> Iterator[Finding]:
-    """Judge how much the results of cosine, inner product and Euclidean distance agree."""
+    """Judge how well search results by cosine, inner product and Euclidean distance agree."""
     overlaps, metric = e.m.list_overlaps, e.m.settings.metric
     if not overlaps:
         raise TooFewRowsError(
@@ -149,7 +149,7 @@ def duplicates(e: Evidence) -> Iterator[Finding]:
 
 
 def near_duplicates(e: Evidence) -> Iterator[Finding]:
-    """Judge the share of rows that nearly repeat another row."""
+    """Judge the share of rows that are almost equal to another row."""
     found = e.m.near_duplicates
     if found is None:
         return

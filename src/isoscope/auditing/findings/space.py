@@ -121,7 +121,7 @@ def effective_rank(e: Evidence) -> Iterator[Finding]:
 
 
 def _capacity_range(e: Evidence, scale: Callable[[float], float], null: float) -> Range:
-    """Return the range for the dimensions in use, from the highest cosine that n unrelated vectors reach by chance."""
+    """Return the thresholds for the number of dimensions in use, which follow from the highest cosine by chance."""
     need = 2 * math.log(e.n)
     look, bad = min(scale(4 * need), scale(1 + SHARE_BAD * (e.d - 1))), scale(need)
     bad = min(bad, scale(1 + SHARE_LOOK * (e.d - 1)))
@@ -135,7 +135,7 @@ def _capacity_range(e: Evidence, scale: Callable[[float], float], null: float) -
 
 
 def _describe_capacity(e: Evidence, verdict: Verdict, used: float, how: str, note: str = "") -> tuple[str, str]:
-    """Return the meaning of and the advice for the number of dimensions in use."""
+    """Return the meaning of the number of dimensions in use, and advice on it."""
     ceiling = min(nulls.max_chance_cosine(e.n, used), 1.0)
     fact = f"The variance fills {used:.0f} of {e.d} dimensions {how}"
     if verdict == "ok":
@@ -155,7 +155,7 @@ def _describe_capacity(e: Evidence, verdict: Verdict, used: float, how: str, not
 
 
 def anisotropy(e: Evidence) -> Iterator[Finding]:
-    """Judge the share of all squared lengths that lies along the first direction."""
+    """Judge what share of the total squared length lies along the first direction."""
     values, squares, count = e.raw
     value = float(values[0] / values.sum())
     low, high = e.around(value, nulls.spectrum_share_error(values, squares, 1, count), len(squares))
@@ -201,7 +201,7 @@ def anisotropy(e: Evidence) -> Iterator[Finding]:
 
 
 def rogue_dimensions(e: Evidence) -> Iterator[Finding]:
-    """Judge the share of all squared lengths that lies in the largest coordinates."""
+    """Judge what share of the total squared length comes from the largest coordinates."""
     shares = e.sketch.unit_squares / e.sketch.unit_squares.sum()
     order = np.argsort(-shares, kind="stable")
     top = order[: min(3, max(1, e.d // 4))]
@@ -249,7 +249,7 @@ def rogue_dimensions(e: Evidence) -> Iterator[Finding]:
 
 
 def partition_isotropy(e: Evidence) -> Iterator[Finding]:
-    """Judge the partition isotropy min Z/max Z at a root-mean-square length of 1."""
+    """Judge the partition isotropy min Z/max Z of rows scaled to a root-mean-square length of 1."""
     logs = e.m.unit_partition
     log_ratio = _log_ratio(logs)
     without = [_log_ratio(np.delete(logs, group, axis=0)) for group in range(len(logs))]

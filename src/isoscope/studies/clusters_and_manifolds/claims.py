@@ -1,4 +1,4 @@
-"""Verdicts on the claims of Clusters and manifolds, from the measured layers."""
+"""Verdicts on the claims of the paper "Clusters and manifolds", based on the measured layers."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def _published_value(published: Published, row: str, column: str) -> float:
 
 
 def _below_static_evidence(published: Published, results: LayerResults) -> Evidence:
-    """Return evidence from comparing each model and corpus with word vectors, at the largest common number of rows."""
+    """Return evidence that compares each model and corpus with word vectors, at the largest common number of rows."""
     values = {row: _published_value(published, row, _LID) for row in published.rows("lid")}
     static, others = ([value for row, value in values.items() if (row in _STATIC) is so] for so in (True, False))
     theirs = f"{min(others):g} to {max(others):g} against {min(static):g} to {max(static):g}"

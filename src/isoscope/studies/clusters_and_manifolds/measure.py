@@ -1,4 +1,4 @@
-"""Measurements of a layer: similarities, clusters and local dimension."""
+"""Measure the similarities, clusters and local dimension of a layer."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ class LayerResults:
 
     @classmethod
     def of(cls, results: Results) -> LayerResults:
-        """Return the results of each kind, with layers in order."""
+        """Return the results by kind, with the layers in order."""
         kinds = {what: [each for each in results.values() if each["what"] == what] for what in ("layer", "words")}
         return cls(sorted(kinds["layer"], key=lambda each: int(each["layer"])), kinds["words"])
 
     def by_corpus_and_model(self) -> dict[tuple[str, str], list[dict[str, Any]]]:
-        """Return the layers of each corpus and model, for all seeds."""
+        """Return the layers for each corpus and model, with all seeds."""
         return group_by(self.layers, lambda each: (each["corpus"], each["model"]))
 
     def by_model(self) -> dict[str, list[dict[str, Any]]]:
-        """Return the layers of each model, for all corpora and seeds."""
+        """Return the layers for each model, with all corpora and seeds."""
         return group_by(self.layers, lambda each: each["model"])
 
     def by_word_vectors(self) -> dict[str, list[dict[str, Any]]]:
-        """Return the results of each set of word vectors, for all seeds."""
+        """Return the results for each set of word vectors, with all seeds."""
         return group_by(self.words, lambda each: each["model"])
 
 
 def mean_lid_by_rows(rows: Sequence[dict[str, Any]]) -> dict[int, float]:
-    """Return the mean LID over layers or seeds, for each number of rows that all of them have."""
+    """Return the mean LID over layers or seeds, for each number of rows at which all of them were measured."""
     shared = set.intersection(*({int(n) for n in each["lid, cosine, by rows"]} for each in rows))
     return {n: fmean(each["lid, cosine, by rows"][str(n)] for each in rows) for n in sorted(shared)}
 
@@ -66,7 +66,7 @@ _WINDOW_BINS, _FREQUENCY_BINS = 16, 8  # numbers of equal window segments, and o
 
 @dataclass(frozen=True)
 class MeasureOptions:
-    """Sample sizes and other options of the measurements."""
+    """The sample sizes and other options of the measurements."""
 
     k: int
     """The number of nearest neighbors for LID."""
@@ -92,7 +92,7 @@ class LayerTokens:
 
 
 def measure_layer(tokens: LayerTokens, asked: MeasureOptions, tell: Callable[[float, str], None]) -> dict[str, Any]:
-    """Return similarities (raw, centered, inside clusters), clusters, LID and the first principal directions."""
+    """Return the similarities (raw, centered, inside clusters), clusters, LID and first principal directions."""
     X, types = tokens.states, tokens.types
     tell(0.0, "clusters")
     clusters, silhouettes = _find_clusters(X, asked)
@@ -119,7 +119,7 @@ def measure_layer(tokens: LayerTokens, asked: MeasureOptions, tell: Callable[[fl
 
 
 def local_dimensions(X: np.ndarray, asked: MeasureOptions) -> dict[str, Any]:
-    """Return LID by cosine and Euclidean distance on the authors' scale, and by cosine also for smaller samples."""
+    """Return the LID by cosine and Euclidean distance on the authors' scale, and the cosine LID of smaller samples."""
     order = np.random.default_rng(asked.seed).permutation(len(X))
     sizes = [n for n in LID_ROW_COUNTS if asked.k < n < len(X)] + [len(X)]
 
@@ -139,7 +139,7 @@ def local_dimensions(X: np.ndarray, asked: MeasureOptions) -> dict[str, Any]:
 
 
 def _find_clusters(X: np.ndarray, asked: MeasureOptions) -> tuple[np.ndarray, dict[int, float]]:
-    """Return the cluster of each row and the silhouettes; rows outside the sample join the nearest mean."""
+    """Return the cluster of each row and the silhouettes; rows outside the sample join the nearest cluster mean."""
     from sklearn.metrics import pairwise_distances_argmin
 
     rng = np.random.default_rng(asked.seed)
@@ -155,7 +155,7 @@ def _find_clusters(X: np.ndarray, asked: MeasureOptions) -> tuple[np.ndarray, di
 
 
 def _measure_directions(tokens: LayerTokens, clusters: np.ndarray, asked: MeasureOptions) -> dict[str, Any]:
-    """Return the variance along the first three principal directions, its explanations, and points to draw."""
+    """Return the variance along the first three principal directions, what explains it, and points to draw."""
     from sklearn.decomposition import PCA
 
     X = tokens.states
@@ -190,7 +190,7 @@ def _measure_directions(tokens: LayerTokens, clusters: np.ndarray, asked: Measur
 
 
 def between_group_share(points: np.ndarray, groups: np.ndarray) -> float:
-    """Return the share of the points' variance that lies between groups: 0 if all groups have the same mean.
+    """Return the between-group share of the points' variance; it is 0 if all groups have the same mean.
 
     >>> between_group_share(np.array([[0.0], [0.0], [1.0], [1.0]]), np.array([0, 0, 1, 1]))
     1.0

@@ -1,4 +1,4 @@
-"""Tables, figures and notes of Clusters and manifolds."""
+"""Tables, figures and notes of the study of "Clusters and manifolds"."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _SIMILARITIES = {
 
 
 def make_outcome(published: Published, setting: Setting, arms: Results) -> Outcome:
-    """Return the tables, figures and verdicts of the finished arms."""
+    """Return the tables, figures and verdicts for the finished arms."""
     results = LayerResults.of(arms)
     claims, observations = make_verdicts(published, results)
     return Outcome(_tables(published, results), _figures(results), claims, _notes(setting, results), observations)
@@ -153,7 +153,7 @@ def _value_getter(key: str, times: float = 1.0) -> Callable[[dict[str, Any]], fl
 
 
 def _value_over_seeds(rows: Sequence[dict[str, Any]], value: Callable[[dict[str, Any]], float]) -> Value:
-    """Return the mean over layers, as a value over the seeds."""
+    """Return the mean over layers, as a value over seeds."""
     return mean_by_seed(rows, value, lambda each: each["seed"])
 
 
@@ -217,7 +217,7 @@ def _layer_figure(
 
 
 def _layer_series(name: str, layers: Sequence[dict[str, Any]], value: Callable[[dict[str, Any]], float]) -> Series:
-    """Return a value by layer, with a band over the seeds."""
+    """Return a series of a value by layer, with a band over the seeds."""
     by_layer = group_by(layers, lambda each: int(each["layer"]))
     means = [fmean(map(value, own)) for own in by_layer.values()]
     ends = [[min(map(value, own)) for own in by_layer.values()], [max(map(value, own)) for own in by_layer.values()]]
@@ -226,7 +226,7 @@ def _layer_series(name: str, layers: Sequence[dict[str, Any]], value: Callable[[
 
 
 def _lid_by_rows_figure(results: LayerResults) -> Figure:
-    """Return a figure of mean LID over layers by number of rows, with static word vectors in each panel."""
+    """Return a figure of the mean LID over layers by number of rows; each panel includes static word vectors."""
     static = [_lid_by_rows_series(model, seeds, dashed=True) for model, seeds in results.by_word_vectors().items()]
     panels = []
     for model, layers in results.by_model().items():

@@ -1,4 +1,4 @@
-"""Clusters and manifolds (Cai et al., 2021): layers are anisotropic overall and isotropic inside their clusters."""
+"""The study of "Clusters and manifolds" (Cai et al., 2021): layers are isotropic inside their clusters."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class ClustersAndManifolds(Study):
     }
 
     def data_sets(self, setting: Setting) -> Sequence[str]:
-        """Return the corpora; none if there are only word vectors."""
+        """Return the names of the corpora, or no names if all models are word vectors."""
         if setting["tokens"] <= max(setting["k"], 20):
             raise ParameterError(
                 f"tokens is {setting['tokens']} and k is {setting['k']}: tokens must be greater than k and greater "
@@ -74,7 +74,7 @@ class ClustersAndManifolds(Study):
         return [] if all(each.holds_word_vectors for each in setting.models) else list(setting["corpora"])
 
     def arms(self, setting: Setting) -> list[Arm]:
-        """Return the arms of word vectors; then, for each model and corpus, an arm for its states and one per layer."""
+        """Return arms for word vectors; then, for each model and corpus, an arm for its states and one per layer."""
         arms = [
             _word_arm(model, setting, seed)
             for model in setting.models
@@ -136,7 +136,7 @@ class Architecture:
 
     @classmethod
     def of(cls, model: Model) -> Architecture:
-        """Return the architecture from the model's configuration."""
+        """Return the architecture that the model's configuration describes."""
         from transformers import AutoConfig
         from transformers.models.auto.modeling_auto import (
             MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
@@ -160,13 +160,13 @@ class Architecture:
 
     @property
     def drawn_layers(self) -> list[int]:
-        """The layers to draw, counted from 0, such as layers 2, 6 and 11 of twelve."""
+        """The layers to draw, counted from 0, such as layers 2, 6 and 11 for a model with twelve layers."""
         return sorted({self.layers // 6, self.layers // 2, self.layers - 1})
 
 
 @dataclass(frozen=True)
 class CorpusStates:
-    """The states of a model on a corpus: an arm that embeds it, then an arm for each layer."""
+    """The states of a model on a corpus, with an arm that embeds the corpus and an arm for each layer."""
 
     model: Model
     architecture: Architecture
@@ -175,7 +175,7 @@ class CorpusStates:
     setting: Setting
 
     def arms(self) -> list[Arm]:
-        """Return an arm for the states, then one for each layer; the last one removes the states."""
+        """Return an arm for the states, followed by one for each layer; the last arm removes the states."""
         key = f"{self.corpus}/{self.model.name}/seed-{self.seed}"
         words = f"{self.model.name}  {self.corpus}"
         states = Arm(f"{key}/states", f"{words}  states", self.embed_corpus, cost=1 + self.architecture.layers / 3)
@@ -186,7 +186,7 @@ class CorpusStates:
         return [states, *layers]
 
     def embed_corpus(self, bench: ArmContext) -> dict[str, Any]:
-        """Embed the corpus for the arms of the layers, and return its counts."""
+        """Embed the corpus for the layer arms, and return the counts of the corpus."""
         folder = self._embed(bench)
         kept = json.loads((folder / "_embedding.json").read_text(encoding="utf-8"))
         return {
@@ -224,7 +224,7 @@ class CorpusStates:
         return {"corpus": self.corpus, "model": self.model.name, "seed": self.seed, "kind": kind}
 
     def _embed(self, bench: ArmContext) -> Path:
-        """Return the folder of the states; its room.txt contains the number of text tokens in a window."""
+        """Return the folder of the states; its file room.txt contains the number of text tokens in a window."""
 
         def finish(store: Store, folder: Path) -> None:
             tokens = len(store) // self.architecture.layers

@@ -53,7 +53,7 @@ GLUE = ("cola", "mrpc", "rte", "qnli", "sst2")
 
 @dataclass(frozen=True, eq=False)
 class ClassifiedTexts:
-    """Distinct texts, items (a text or a pair of texts, by index), and the classes of the items."""
+    """Distinct texts, items (each a text or a pair of texts, by index), and the classes of the items."""
 
     texts: list[str]
     items: np.ndarray

@@ -1,4 +1,4 @@
-"""Running text: language-modeling corpora, from local files or from the hub."""
+"""Read running text (language-modeling corpora) from local files or from the Hugging Face Hub."""
 
 from __future__ import annotations
 

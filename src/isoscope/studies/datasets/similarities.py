@@ -57,7 +57,7 @@ class Pairs:
 
 
 def source_data_set(name: str) -> str:
-    """Return the data set that contains a set of pairs.
+    """Return the name of the data set that contains a set of pairs.
 
     >>> source_data_set("stsb-dev"), source_data_set("sts12")
     ('stsb', 'sts12')
@@ -68,7 +68,7 @@ def source_data_set(name: str) -> str:
 
 
 def train_data_set(name: str) -> str:
-    """Return the data set whose train split a repair is fitted on before it scores a set of pairs.
+    """Return the data set whose train split is used to fit a repair before a set of pairs is scored.
 
     STS 2012 to 2016 use the train split of STS 2012. It shares no sentence with the later years, while the train split
     of STS-B contains a fifth to a half of their sentences. SICK uses the train split of STS-B, which shares no sentence
@@ -109,7 +109,7 @@ _COLUMN_NAMES: dict[str, tuple[str, str, str, str | None]] = {
 
 
 def _choose_file(source: str, split: str, found: list[Path]) -> Path:
-    """Return the file of a split."""
+    """Return the file that contains a split."""
     if source == "stsb":
         return found[("train", "dev", "test").index(split)]
     return found[int(split == "train")]

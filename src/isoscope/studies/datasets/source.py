@@ -1,4 +1,4 @@
-"""Sources of data sets: local files, or the Hugging Face hub."""
+"""Sources of data sets: local files, or the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PARQUET_REVISION = "refs/convert/parquet"
 
 @dataclass(frozen=True)
 class DataSet:
-    """The location of a data set: its files in a folder, and its name on the hub."""
+    """The location of a data set: its files in a folder, and its name on the Hub."""
 
     name: str
     folders: tuple[str, ...]
@@ -30,12 +30,12 @@ class DataSet:
 
 @dataclass(frozen=True)
 class DataSource:
-    """The folder of `--data`, or the hub if it is None."""
+    """The folder passed with `--data`, or the Hub if the folder is None."""
 
     folder: Path | None = None
 
     def files(self, wanted: DataSet) -> list[Path]:
-        """Return the files of a data set in the folder; the error for a missing file says where to get it."""
+        """Return the files of a data set in the folder; the error for a missing file states where to get it."""
         if self.folder is None:
             raise ParameterError(
                 f"{wanted.name} cannot be downloaded automatically; use --data to pass the folder of its files"
@@ -57,7 +57,7 @@ class DataSource:
         )
 
     def rows(self, wanted: DataSet, split: str) -> dict[str, list[Any]]:
-        """Return the columns of a split on the hub; labels that have names are returned as names."""
+        """Return the columns of a split on the Hub; labels that have names are returned as names."""
         _check_datasets_installed(wanted)
         try:
             table = _load_from_hub(wanted, split)
@@ -80,7 +80,7 @@ class DataSource:
         return columns
 
     def fingerprint(self, wanted: DataSet) -> str:
-        """Return a hash of the data set's files; its name for a data set on the hub."""
+        """Return a hash of the data set's files; for a data set on the Hub, return its name."""
         if self.folder is None:
             _check_datasets_installed(wanted)
             return f"{wanted.hub} {wanted.config or ''}".strip()
@@ -99,7 +99,7 @@ def _check_datasets_installed(wanted: DataSet) -> None:
 
 
 def _load_from_hub(wanted: DataSet, split: str) -> Any:
-    """Load a split; for a script-based data set, which datasets 4 rejects, load the hub's Parquet copy."""
+    """Load a split; if `datasets` 4 rejects the data set because it is script-based, load the Hub's Parquet copy."""
     import datasets
 
     try:

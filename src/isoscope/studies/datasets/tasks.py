@@ -1,4 +1,4 @@
-"""Classification tasks for fine-tuning, from GLUE's files or from the hub."""
+"""Read classification tasks for fine-tuning from GLUE's files or from the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WIC = "pilehvar.github.io/wic (as tables: label, which is T or F, word, example
 
 @dataclass(frozen=True)
 class _HubColumns:
-    """The column and label names of a task on the hub."""
+    """The column and label names of a task on the Hub."""
 
     text: str
     pair: str | None

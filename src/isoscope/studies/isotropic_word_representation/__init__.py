@@ -1,1 +1,1 @@
-"""Isotropic word representation in BERT (Rajaee and Sheikhi): a repair of each cluster."""
+"""A study of "Isotropic word representation in BERT" (Rajaee and Sheikhi), which repairs each cluster."""

@@ -1,4 +1,4 @@
-"""Verdicts on the claims of Isotropic word representation in BERT."""
+"""Verdicts on the claims of the paper "Isotropic word representation in BERT"."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def make_verdicts(published: Published, results: ArmResults) -> list[Verdict]:
 
 
 def _make_evidence(results: ArmResults, published: str, cases: Sequence[Case], why: str, digits: int) -> Evidence:
-    """Return evidence that lists, for each model, how many of its cases agree and the range of its numbers."""
+    """Return evidence that lists, for each model, the number of agreeing cases and the range of its numbers."""
     parts = []
     for model in results.models:
         own = [each for each in cases if each.words.startswith((f"{model}, ", f"{model}:")) or each.words == model]
@@ -132,7 +132,7 @@ def _isotropic_evidence(published: Published, results: ArmResults) -> Evidence:
 def _correlation_difference(
     results: ArmResults, model: str, name: str, one: str, others: Sequence[str], measure: str
 ) -> tuple[float, Bounds] | None:
-    """Return the difference, in points, between a correlation and the highest of others, with an interval.
+    """Return the difference, in points, between a correlation and the highest of several others, with its interval.
 
     All correlations are on the same pairs, and the interval is over these pairs. It treats the two correlations as
     independent, which is conservative.
@@ -189,7 +189,7 @@ def _format_train_fit(results: ArmResults) -> str:
 def _variant_evidence(
     published: Published, results: ArmResults, one: str, sign: str, others: tuple[str, ...]
 ) -> Evidence:
-    """Return the differences of Spearman's ρ between one variant and others."""
+    """Return the differences in Spearman's ρ between one variant and the others."""
     columns = [each for each in published.columns("variants") if each.endswith("Spearman")]
     theirs = [
         f"{column.split()[0]} {format_number(published.tables['variants'][one, column].value, 1)} against "
@@ -234,7 +234,7 @@ def _classification_evidence(published: Published, results: ArmResults) -> Evide
 
 
 def _accuracy_interval(there: Sequence[Value], rise: Value, rows: Value | None) -> Bounds:
-    """Return the wider of two intervals of a rise in accuracy: over cluster seeds, and over scored sentences."""
+    """Return the wider of two intervals for a gain in accuracy: over cluster seeds, or over scored sentences."""
     if rows is None:  # missing from arms of earlier versions
         return rise.interval
     before, after = (
@@ -248,7 +248,7 @@ def _accuracy_interval(there: Sequence[Value], rise: Value, rows: Value | None) 
 def _finetuning_differences(
     results: ArmResults, first: tuple[str, ...], then: tuple[str, ...], *names: str
 ) -> Iterable[NamedValue]:
-    """Yield, for each task and model, the difference of a number between two arms, paired by seed."""
+    """Yield, for each task and model, the difference in a number between two arms, paired by seed."""
     for task in results.tasks:
         for model in results.models:
             before, after = (

@@ -1,4 +1,4 @@
-"""Measurements of raw and repaired token states: similarity, classification, and the isotropy of each layer."""
+"""Measure raw and repaired token states: similarity, classification, and the isotropy of each layer."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def arm_key(*parts: Any, seed: int | None = None) -> str:
 
 
 def uses_clusters(variant: str) -> bool:
-    """Return whether a variant uses clusters, and therefore depends on a seed."""
+    """Return whether a variant uses clusters and therefore depends on a seed."""
     return variant.startswith(("kmeans", "gmm"))
 
 
@@ -87,7 +87,7 @@ def make_repair(variant: str, clusters: int, components: int, seed: int, sample:
 
 @dataclass(frozen=True)
 class PairSets:
-    """The sets of pairs in a run, the data that repairs are fitted on, and the number of pairs per set (0 for all)."""
+    """The sets of pairs in a run, the data for fitting repairs, and the number of pairs per set (0 means all)."""
 
     data: DataSource
     names: tuple[str, ...]
@@ -95,7 +95,7 @@ class PairSets:
     limit: int
 
     def scored(self, name: str) -> Pairs:
-        """Return the pairs of a set."""
+        """Return the scored pairs of a set."""
         return self._limit_pairs(read_pairs(name, self.data))
 
     def train(self, name: str) -> Pairs:
@@ -104,7 +104,7 @@ class PairSets:
 
     @cached_property
     def places(self) -> dict[str, int]:
-        """The index of each distinct sentence; sets share many sentences, and SICK repeats most of its sentences."""
+        """The index of each distinct sentence; many sentences occur in several sets, and most SICK sentences repeat."""
         of_name = [self.scored(name) for name in self.names]
         sources = {train_data_set(name): name for name in self.names} if "train" in self.fits else {}
         of_name += [self.train(name) for name in sources.values()]
@@ -113,7 +113,7 @@ class PairSets:
 
     @cached_property
     def store(self) -> str:
-        """The name of the folder with their states, which depends on the sentences."""
+        """The name of the folder with the states of the sentences; it depends on the sentences."""
         return f"{SENTENCES_PREFIX}-{hashlib.sha256(repr(list(self.places)).encode()).hexdigest()[:8]}"
 
     def _limit_pairs(self, pairs: Pairs) -> Pairs:
@@ -129,7 +129,7 @@ class TextTokens:
     texts: int
 
     def of(self, texts: Sequence[int]) -> TextTokens:
-        """Return the tokens of some of the texts, in this order; texts may repeat."""
+        """Return the tokens of the given texts, in the given order; texts may repeat."""
         counts = np.bincount(self.documents, minlength=self.texts)
         here = counts[texts]
         documents = np.repeat(np.arange(len(here)), here)
@@ -146,7 +146,7 @@ class TextTokens:
         return np.asarray(_sum_by_text(self.documents, self.texts, states) / self._counts)
 
     def repaired_means(self, repair: Any) -> np.ndarray:
-        """Return the mean of each text's repaired states, computed in chunks; `repair` None leaves them unchanged."""
+        """Return the mean of each text's repaired states, computed in chunks; if `repair` is None, use raw states."""
         total, at = np.zeros((self.texts, self.store.dim)), 0
         for chunk in self.store.chunks():
             states = chunk.astype(np.float32, copy=False)
@@ -190,7 +190,7 @@ class StateArm:
         return bench.shared / "states" / self.model.name / name
 
     def tokens(self, bench: ArmContext, name: str, texts: Sequence[str]) -> TextTokens:
-        """Return the last layer's states of all tokens except special ones; all arms of this model share them."""
+        """Return the last-layer states of all tokens except special tokens; all arms of this model share them."""
         folder = embed_once(
             bench,
             f"states/{self.model.name}/{name}",
@@ -212,7 +212,7 @@ class StateArm:
 
 
 def measure_similarity(arm: StateArm, sets: PairSets, name: str, fit: str, bench: ArmContext) -> dict[str, Any]:
-    """Return the correlation between mean-token cosines and human scores, and the isotropy of the token states."""
+    """Return the correlation of sentence cosines with human scores, and the isotropy of the token states."""
     pairs = sets.scored(name)
     read = arm.tokens(bench, sets.store, list(sets.places))
     tokens = read.of([sets.places[text] for text in pairs.texts])
@@ -272,7 +272,7 @@ def isotropy(states: np.ndarray) -> dict[str, float]:
 
 
 def measure_classification(arm: StateArm, limit: int, bench: ArmContext) -> dict[str, Any]:
-    """Return the accuracy of logistic regression on the mean token states of SST-2, with a repair fitted on train."""
+    """Return the accuracy of logistic regression on mean token states of SST-2; the repair is fitted on train."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler

@@ -1,4 +1,4 @@
-"""Tables and figures of Isotropic word representation in BERT."""
+"""Tables and figures of the study of "Isotropic word representation in BERT"."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class ArmResults:
     tasks: tuple[str, ...]
 
     def value(self, key: str, *names: str) -> Value | None:
-        """Return a number of an arm over its seeds; None if the arm is not finished."""
+        """Return a number from an arm over its seeds; None if the arm is not finished."""
         seen = self.values_by_seed(key, *names)
         return Value.of(seen.values()) if seen else None
 
     def values_by_seed(self, key: str, *names: str) -> dict[str, float]:
-        """Return a number of an arm by seed (the suffix of the arm's key; "" for an arm without seeds)."""
+        """Return a number from an arm by seed (the suffix of the arm's key; "" for an arm without seeds)."""
         seen = {}
         for name, each in self.results.items():
             if name == key or name.startswith(f"{key}/seed-"):
@@ -58,7 +58,7 @@ class ArmResults:
 
 
 def make_outcome(published: Published, setting: Setting, arms: Results) -> Outcome:
-    """Return the tables, figures and verdicts of the finished arms."""
+    """Return the tables, figures and verdicts for the finished arms."""
     models = tuple(each.name for each in setting.models)
     results = ArmResults(arms, models, setting["sets"], setting["tasks"])
     tables = [
@@ -153,7 +153,7 @@ def _sets_table(results: ArmResults, published: Published, model: str) -> Table:
 
 
 def _unit_length_table(results: ArmResults) -> Table:
-    """Return a table of the partition isotropy at the states' own scale and at unit length, and of IsoScore."""
+    """Return a table of the IsoScore, and of the partition isotropy at the states' own scale and at unit length."""
     measures = {
         "isotropy": "isotropy",
         "isotropy at unit length": "isotropy_at_unit_length",
@@ -389,7 +389,7 @@ def _format_subset_difference(results: ArmResults) -> str:
 
 
 def _format_one_sign_ratio(results: ArmResults) -> str:
-    """Return, as text, the ratio of the isotropy with one sign, as published, to that with both signs."""
+    """Return, as text, the ratio of the isotropy with one sign (as published) to the isotropy with both signs."""
     arms = [
         results.results.get(arm_key("sts", model, name, "none"), {})
         for model in results.models

@@ -1,4 +1,4 @@
-"""Isotropic word representation in BERT (Rajaee and Sheikhi): a repair of each cluster of token states."""
+"""The study of "Isotropic word representation in BERT" (Rajaee and Sheikhi): repair each cluster of token states."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class IsotropicWordRepresentation(Study):
     }
 
     def data_sets(self, setting: Setting) -> Sequence[str]:
-        """Return the sets of pairs with their train splits, SST-2, and the tasks."""
+        """Return the data sets: the sets of pairs with their train splits, SST-2, and the tasks."""
         models = [each.name for each in setting.models]
         unknown = [each for each in setting["tuned"] if each not in models]
         if unknown:
@@ -93,7 +93,7 @@ class IsotropicWordRepresentation(Study):
         return list(dict.fromkeys(names))
 
     def arms(self, setting: Setting) -> list[Arm]:
-        """Return, for each model, its layers, each set with each variant, and SST-2; then fine-tuning by seed."""
+        """Return each model's arms for its layers, each set and variant, and SST-2; then fine-tuning arms by seed."""
         parts, arms = setting["parts"], []
         sets = PairSets(setting.data, setting["sets"], setting["fits"], setting["pairs"])
         for model in setting.models:
@@ -108,7 +108,7 @@ class IsotropicWordRepresentation(Study):
 
 
 def _trials(setting: Setting, *, fitted: Sequence[str]) -> list[tuple[str, str, int | None]]:
-    """Return each variant with the data it is fitted on, and the seeds of its clusters (None without clusters)."""
+    """Return each variant with the data it is fitted on and its cluster seeds (None if it uses no clusters)."""
     trials: list[tuple[str, str, int | None]] = []
     for variant in setting["variants"]:
         for fit in fitted if variant != "none" else ("",):

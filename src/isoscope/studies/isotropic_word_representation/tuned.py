@@ -1,4 +1,4 @@
-"""Fine-tuning with a repair of each batch's [CLS] vectors, and the isotropy of these vectors."""
+"""Fine-tune with a repair of each batch's [CLS] vectors, and measure the isotropy of these vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts on the claims of Isotropy, clusters, and classifiers."""
+"""Verdicts on the claims of the paper "Isotropy, clusters, and classifiers"."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _format_run(run: tuple[str, str], runs: RunResults) -> str:
 
 
 def _trend_evidence(theirs: str, runs: RunResults, name: str, sign: int) -> Evidence:
-    """Return evidence on the change of a series from first to last value, and on its rank correlation with time."""
+    """Return evidence on how a series changes from first to last value, and on its rank correlation with time."""
     cases, changes = [], []
     for run, seeds in runs.items():
         first, last = (float(np.mean([each[name][place] for each in seeds])) for place in (0, -1))
@@ -90,7 +90,7 @@ def _trend_evidence(theirs: str, runs: RunResults, name: str, sign: int) -> Evid
 
 
 def _score_correlations(runs: RunResults, *, ranks: bool) -> dict[tuple[str, str], Value]:
-    """Return the correlation of the two scores over the seeds, for the runs in which it is defined."""
+    """Return the correlation of the two scores over seeds, for the runs in which it is defined."""
     values = {run: score_correlation(seeds, ranks=ranks) for run, seeds in runs.items()}
     return {run: value for run, value in values.items() if math.isfinite(value.mean)}
 
@@ -151,7 +151,7 @@ def _seed_spread_evidence(published: Published, runs: RunResults) -> Evidence:
 
 
 def _rank_correlation_evidence(runs: RunResults, a: str, b: str, sign: int) -> Evidence:
-    """Return evidence on Spearman's ρ of two series, which must change together (sign 1) or oppositely (sign −1)."""
+    """Return evidence on Spearman's ρ of two series, which must be positive (sign 1) or negative (sign −1)."""
     cases = []
     for run, seeds in runs.items():
         both = [(series_at_moments(each, a), series_at_moments(each, b)) for each in seeds]

@@ -1,4 +1,4 @@
-"""The optimization of embeddings for a linear classifier, with scores, objectives and their correlations."""
+"""Optimize embeddings for a linear classifier, and compute scores, objectives and their correlations."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _FIRST_MODEL = "all-MiniLM-L6-v2"
 
 
 def score_correlation(seeds: Sequence[dict[str, Any]], *, ranks: bool) -> Value:
-    """Return the correlation of IsoScore and silhouette along a run, over its seeds."""
+    """Return the correlation of IsoScore and silhouette during a run, over its seeds."""
     return Value.of([correlation(run["isoscore"], run["silhouette"], ranks=ranks) for run in seeds])
 
 
 def published_correlations(published: Published, task: str, model: str) -> tuple[dict[str, Number], str]:
-    """Return the published correlations of a task, and the model they belong to if it is not ours."""
+    """Return the published correlations for a task, and the name of their model if it differs from ours."""
     if task in GLUE:
         whose = model if f"{model} r" in published.columns("glue") else _FIRST_MODEL
         columns = {name: f"{whose} {symbol}" for name, symbol in CORRELATION_SYMBOLS.items()}
@@ -53,7 +53,7 @@ def published_correlations(published: Published, task: str, model: str) -> tuple
 
 
 def series_at_moments(run: dict[str, Any], name: str) -> list[float]:
-    """Return a score or an objective at the updates at which objectives are measured."""
+    """Return a score or an objective, at the updates for which objectives are measured."""
     if name not in ("silhouette", "IsoScore"):
         return list(run[name])
     scores = dict(zip(run["updates"], run[name.lower()], strict=True))
@@ -89,7 +89,7 @@ class OptimizationSettings:
 def optimize(
     vectors: np.ndarray, data: ClassifiedTexts, recipe: OptimizationSettings, tell: Callable[[float, str], None]
 ) -> dict[str, Any]:
-    """Optimize vectors and a linear head with Adam; return the scores and objectives along the way."""
+    """Optimize vectors and a linear head with Adam; return the scores and objectives during the optimization."""
     import torch
     from torch.nn import functional
 
@@ -144,7 +144,7 @@ def optimize(
 
 
 def silhouette_labels(targets: np.ndarray) -> np.ndarray:
-    """Return the cluster of each item for the silhouette: its class, or its set of classes if it may have several."""
+    """Return each item's cluster for the silhouette: its class, or its set of classes if items can have several."""
     return targets if targets.ndim == 1 else np.unique(targets, axis=0, return_inverse=True)[1].reshape(-1)
 
 
@@ -168,7 +168,7 @@ def _concatenate_pairs(vectors: np.ndarray, items: np.ndarray) -> np.ndarray:
 def _compute_objectives(
     vectors: np.ndarray, items: np.ndarray, labels: np.ndarray, weights: np.ndarray | None
 ) -> Iterator[tuple[str, float]]:
-    """Yield the objectives by name: O_I for the single vectors, as for IsoScore, and the others for the items."""
+    """Yield the objectives by name; O_I uses the single vectors, like IsoScore, and the others use the items."""
     rows = _concatenate_pairs(vectors, items).astype(np.float64)
     silhouettes = float(silhouette_objective(rows, labels))
     spread = float(isotropy_objective(rows))
@@ -186,5 +186,5 @@ def _compute_objectives(
 
 
 def _round_digits(value: Any) -> float:
-    """Return a number rounded to nine digits: enough for float32, and it keeps the files of the arms small."""
+    """Return a number rounded to nine digits, which suffices for float32 and keeps the arms' files small."""
     return float(f"{float(value):.9g}")

@@ -1,4 +1,4 @@
-"""Tables and figures of Isotropy, clusters, and classifiers."""
+"""Tables and figures of the study of "Isotropy, clusters, and classifiers"."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MAX_POINTS = 160  # points per line; more would not be visible
 
 
 def make_outcome(published: Published, setting: Setting, runs: RunResults, notes: Sequence[str]) -> Outcome:
-    """Return the tables, figures and verdicts of the finished runs."""
+    """Return the tables, figures and verdicts for the finished runs."""
     tables = [
         _correlations_table(published, "correlations", {key: run for key, run in runs.items() if key[0] not in GLUE}),
         _correlations_table(published, "glue", {key: run for key, run in runs.items() if key[0] in GLUE}),
@@ -76,7 +76,7 @@ def _first_last_table(runs: RunResults) -> Table:
 
 
 def _objectives_table(key: str, words: str, runs: RunResults) -> Table:
-    """Return a table of the correlation between every two scores or objectives along the runs."""
+    """Return a table of the correlations between all pairs of scores and objectives during the runs."""
     columns = {run: f"{run[0]}, {run[1]}" if has_several_models(runs, run[0]) else run[0] for run in runs}
     rows = []
     for a, b in combinations(_SERIES_NAMES, 2):
@@ -158,7 +158,7 @@ def _figures(runs: RunResults) -> list[Figure]:
 
 
 def _group_by_model(runs: RunResults) -> dict[str, dict[str, Sequence[dict[str, Any]]]]:
-    """Return the seeds of each task, by model."""
+    """Return the seeds for each task, by model."""
     by_model = group_by(runs, lambda run: run[1])
     return {model: {task: runs[task, model] for task, _ in own} for model, own in by_model.items()}
 

@@ -1,4 +1,4 @@
-"""Isotropy, clusters, and classifiers (Mickus et al., 2024): IsoScore and silhouette of optimized embeddings."""
+"""The study of "Isotropy, clusters, and classifiers" (Mickus et al., 2024): isotropy of optimized embeddings."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class IsotropyClustersClassifiers(Study):
     }
 
     def data_sets(self, setting: Setting) -> Sequence[str]:
-        """Return the data sets of the tasks for which there is a model."""
+        """Return the data sets of the tasks that have a suitable model."""
         tasks = {task for task, _ in _task_model_pairs(setting)}
         return [each for each in _SENTENCE_TASKS if each in tasks] + (["wordnet"] if tasks & set(_WORD_TASKS) else [])
 
@@ -103,7 +103,7 @@ def published_updates(task: str) -> int:
 
 
 def _task_model_pairs(setting: Setting) -> list[tuple[str, Model]]:
-    """Return each task with each suitable model; raise an `InputError` if no model suits any task."""
+    """Return each task with each suitable model; raise an `InputError` if no model is suitable for any task."""
     tasks = setting["tasks"]
     pairs = [
         (task, model) for task in tasks for model in setting.models if model.holds_word_vectors == (task in _WORD_TASKS)
@@ -125,7 +125,7 @@ def _task_model_pairs(setting: Setting) -> list[tuple[str, Model]]:
 
 
 def _has_no_pooling(model: Model) -> bool:
-    """Return whether a local model is a plain transformer, without the pooling of a sentence encoder."""
+    """Return whether a local model is a plain transformer, without a sentence encoder's pooling."""
     return Path(model.place).is_dir() and not (Path(model.place) / "modules.json").is_file()
 
 

@@ -1,1 +1,1 @@
-"""Readers of plain-text files."""
+"""Functions that read plain text files."""

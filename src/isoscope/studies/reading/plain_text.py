@@ -1,4 +1,4 @@
-"""A reader of plain text files, optionally compressed with gzip, with one sentence or paragraph per line."""
+"""Read plain text files with one sentence or paragraph per line, optionally compressed with gzip."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Shrink the longest (Kudrjashov et al., 2025): persistent entropy as a regularizer."""
+"""A study of "Shrink the longest" (Kudrjashov et al., 2025): persistent entropy as a regularizer."""

@@ -1,4 +1,4 @@
-"""Verdicts on the claims of Shrink the longest: differences between arms, paired by seed."""
+"""Verdicts on the claims of the paper "Shrink the longest", from differences between arms, paired by seed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PAPER_MODELS = {"BERT": "bert-base-uncased", "RoBERTa": "roberta-base"}
 
 @dataclass(frozen=True)
 class TaskModelRuns:
-    """The results of a task and a model, by arm and seed."""
+    """The results for a task and a model, by arm and seed."""
 
     task: str
     model: str
@@ -47,7 +47,7 @@ class TaskModelRuns:
 
     @property
     def words(self) -> str:
-        """The task and the model."""
+        """The names of the task and the model, as text."""
         return f"{_format_task(self.task)}, {self.model}"
 
     @property
@@ -68,7 +68,7 @@ class TaskModelRuns:
 
     @property
     def paper_model(self) -> str:
-        """The paper's model of the same type."""
+        """The model of the same type in the paper."""
         return _PAPER_MODELS[self._like]
 
     @property
@@ -92,19 +92,19 @@ class TaskModelRuns:
         return bool(scores) and sum(scores) / len(scores) > _MIN_MATTHEWS
 
     def last_layer_key(self, name: str) -> str:
-        """Return the key of a measurement of the last layer."""
+        """Return the key of a last-layer measurement."""
         return f"{self.all_runs[0]['layers'][-1]}/{name}"
 
     def before(self, name: str) -> Value:
-        """Return a measurement of the last layer before the first step."""
+        """Return a last-layer measurement before the first training step."""
         return Value.of([run["start"][self.last_layer_key(name)] for run in self.all_runs][:1])
 
     def late_by_arm(self, name: str) -> dict[str, Value]:
-        """Return the mean of a number over the last 30% of training, over the seeds of each finished arm."""
+        """Return, for each finished arm, the mean of a number over the last 30% of training, as a value over seeds."""
         return {arm: Value.of(run["late"][name] for run in runs.values()) for arm, runs in self.runs.items() if runs}
 
     def between(self, arm: str, other: str, names: Sequence[str]) -> Value | None:
-        """Return the difference between two arms in the sum of these numbers, paired by seed."""
+        """Return how much two arms differ in the sum of these numbers, paired by seed."""
         both = [seed for seed in self.runs[arm] if seed in self.runs[other]]
         if not both:
             return None
@@ -113,13 +113,13 @@ class TaskModelRuns:
         )
 
     def growth(self, names: Sequence[str]) -> Value | None:
-        """Return how much the sum of measurements grows during training without a regularizer, for each seed."""
+        """Return, for each seed, how much the sum of the measurements grows during training without a regularizer."""
         runs = self.runs[NONE].values()
         keys = [self.last_layer_key(name) for name in names]
         return Value.of(sum(run["late"][key] - run["start"][key] for key in keys) for run in runs) if runs else None
 
     def together(self, one: str, other: str) -> Value | None:
-        """Return the rank correlation of two measurements during training without a regularizer, for each seed."""
+        """Return, for each seed, the rank correlation of two measurements during training without a regularizer."""
         from scipy.stats import spearmanr
 
         correlations = []
@@ -156,7 +156,7 @@ def make_verdicts(published: Published, cases: Sequence[TaskModelRuns]) -> list[
 
 @dataclass(frozen=True)
 class _Judge:
-    """A collector of the evidence on each claim."""
+    """A class that collects the evidence on each claim."""
 
     published: Published
     runs: Sequence[TaskModelRuns]
@@ -220,7 +220,7 @@ class _Judge:
         return f"left out, because the model without a regularizer learned nothing: {'; '.join(idle)}" if idle else ""
 
     def _format_runs(self, runs: TaskModelRuns) -> str:
-        """Return the task, and the model if there are several."""
+        """Return the names of the task and, if there are several models, the model."""
         return runs.words if len({each.model for each in self.runs}) > 1 else _format_task(runs.task)
 
     def _cases(
@@ -240,7 +240,7 @@ class _Judge:
     def _format_published(
         self, table: str, arm: str, other: str, endings: Sequence[str], claimed: Bounds = BELOW_ZERO
     ) -> str:
-        """Return the range of the published differences between two arms, and how many agree with the claim."""
+        """Describe the range of the published differences between two arms, and how many agree with the claim."""
         differences = []
         for row in self.published.rows("metrics"):
             sides = [[self.published.number(table, row + end, each) for end in endings] for each in (arm, other)]

@@ -1,4 +1,4 @@
-"""Shrink the longest (Kudrjashov et al., 2025): fine-tuning with persistent entropy as a regularizer."""
+"""The study of "Shrink the longest" (Kudrjashov et al., 2025): fine-tuning with persistent entropy."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def _panel(case: TaskModelRuns, title: str, name: str) -> Panel:
 
 
 def _band_series(arm: str, runs: Sequence[dict[str, Any]], name: str) -> Series:
-    """Return the mean over the seeds, at the steps that all seeds share."""
+    """Return a series of the mean over the seeds, at the steps that all seeds share."""
     series = [
         dict(zip(run["series"][name]["step"], run["series"][name]["value"], strict=True))
         for run in runs
@@ -260,7 +260,7 @@ def _band_series(arm: str, runs: Sequence[dict[str, Any]], name: str) -> Series:
 
 
 def describe_differences(used: dict[str, Any], row: str, published: Published) -> str:
-    """Return, as text, the settings of a task that differ from the published ones."""
+    """Describe the settings of a task that differ from the published settings."""
     differing = []
     for words, name in _SETTING_NAMES.items():
         theirs = published.number("settings", row, words)

@@ -1,1 +1,1 @@
-"""Stable anisotropic regularization (Rudman and Eickhoff, 2024): IsoScore* and I-STAR."""
+"""A study of "Stable anisotropic regularization" (Rudman and Eickhoff, 2024): IsoScore* and I-STAR."""

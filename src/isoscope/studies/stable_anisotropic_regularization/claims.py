@@ -49,7 +49,7 @@ _CORRELATIONS: dict[str, tuple[Callable[[TrainedModel], float], Callable[[Traine
 
 
 def _correlations(runs: Iterable[TrainedModel], name: str) -> dict[str, tuple[float, Bounds]]:
-    """Return a correlation over λ and seeds with its interval, for the models that learned, by task and model."""
+    """Return, by task and model, a correlation over λ and seeds with its interval, for the models that learned."""
     x, y, ranks = _CORRELATIONS[name]
     correlations = {}
     for space, own in group_by_task_and_model(select_learned(select_istar(runs))).items():
@@ -65,7 +65,7 @@ def _correlations(runs: Iterable[TrainedModel], name: str) -> dict[str, tuple[fl
 
 
 def finetuning_tables(setting: Setting, results: Results, published: Published) -> list[Table]:
-    """Return tables of scores, isotropy and dimension by arm, of correlations, and of our and the published cosine."""
+    """Return tables of scores, isotropy and dimension by arm, of correlations, and of our and published cosines."""
     runs = collect_trained(setting, results)
     if not runs:
         return []
@@ -109,7 +109,7 @@ def finetuning_tables(setting: Setting, results: Results, published: Published) 
 
 
 def _collapse_table(runs: list[TrainedModel], columns: list[str]) -> Table:
-    """Return a table of how many models of each arm collapsed."""
+    """Return a table of the number of models that collapsed in each arm."""
     rows = []
     for space, own in group_by_task_and_model(runs).items():
         arms = group_by(own, lambda each: each.penalty.name)
@@ -177,7 +177,7 @@ def _correlation_table(runs: list[TrainedModel]) -> Table:
 def _cosine_tables(
     runs: list[TrainedModel], before: Mapping[str, Mapping[str, Any]], published: Published
 ) -> list[Table]:
-    """Return tables of the mean cosine and IsoScore of the last layer's token states, on which CosReg acts."""
+    """Return tables of the mean cosine and IsoScore of the last layer's token states, which CosReg regularizes."""
     figures = published.tables["cosine"]
     theirs = dict(
         zip(("none", "CosReg"), (figures["average cosine", each] for each in ("Figure 2", "Figure 3")), strict=True)
@@ -247,7 +247,7 @@ def finetuning_evidence(setting: Setting, results: Results, published: Published
 
 
 def _sign_evidence(published: str, runs: list[TrainedModel], name: str, sign: int) -> Evidence:
-    """Return evidence on a correlation that must have this sign for each task and model, among models that learned."""
+    """Return evidence on a correlation, among models that learned, that must have this sign for each task and model."""
     correlations = _correlations(runs, name)
     cases = [Case(space, value, interval, direction(sign)) for space, (value, interval) in correlations.items()]
     side = "above" if sign > 0 else "below"
@@ -263,7 +263,7 @@ def _sign_evidence(published: str, runs: list[TrainedModel], name: str, sign: in
 
 
 def _comparison_evidence(published: str, runs: list[TrainedModel], other: str) -> Evidence:
-    """Return evidence on the score of I-STAR with λ < 0 minus another arm's, paired by seed, if both learned."""
+    """Return evidence on the score of I-STAR (λ < 0) minus that of another arm, paired by seed, if both learned."""
     gains: list[float] = []
     by_weight: dict[float, list[float]] = {}
     for own in group_by(select_learned(runs), lambda each: (each.task_and_model, each.seed)).values():

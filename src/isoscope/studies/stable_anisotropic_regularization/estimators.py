@@ -1,4 +1,4 @@
-"""Errors of IsoScore estimators, on samples from distributions with a known IsoScore."""
+"""Measure the errors of IsoScore estimators on samples from distributions with a known IsoScore."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def isotropic(d: int) -> tuple[Sampler, np.ndarray]:
 
 
 def power_law(d: int) -> tuple[Sampler, np.ndarray]:
-    """Return the sampler and the covariance of a normal distribution with variances 1/i and a distant mean."""
+    """Return the sampler and the covariance of a normal distribution with variances 1/i and a mean far from 0."""
     variances = 1 / np.arange(1, d + 1)
     return lambda rng, n: rng.standard_normal((n, d)) * np.sqrt(variances) + 5, np.diag(variances)
 
@@ -47,7 +47,7 @@ def clustered(d: int) -> tuple[Sampler, np.ndarray]:
 
 
 def heavy_tailed(d: int) -> tuple[Sampler, np.ndarray]:
-    """Return the sampler and the covariance of Student's t with 6 degrees of freedom and the scales i^−½."""
+    """Return the sampler and the covariance of Student's t with 6 degrees of freedom and scales i^−½."""
     scales = np.arange(1, d + 1) ** -0.5
 
     def draw(rng: np.random.Generator, n: int) -> np.ndarray:
@@ -101,7 +101,7 @@ def _arm_key(name: str, n: int) -> str:
 def measure_estimators(
     name: str, n: int, d: int, draws: int, zetas: Sequence[float], reference: int, bench: ArmContext
 ) -> dict[str, Any]:
-    """Return the scores of many samples of n rows, and the errors of the estimates.
+    """Return the IsoScore estimates for many samples of n rows, and their errors.
 
     As the authors do, the shrinkage covariance is estimated from a large sample of the same distribution.
     """
@@ -147,7 +147,7 @@ _ESTIMATORS = ("plug-in", _format_star(TRAINING_ZETA), _format_star(ANALYSIS_ZET
 
 
 def _reference_covariance(name: str, draw: Sampler, d: int, rows: int, bench: ArmContext) -> np.ndarray:
-    """Return the covariance of a large sample, computed once for all sizes."""
+    """Return the covariance of a large sample, computed once for all sample sizes."""
     path = bench.shared / f"covariance-{name.replace(' ', '-')}-{d}-{rows}.npy"
     if path.exists():
         return np.asarray(np.load(path))
@@ -228,7 +228,7 @@ def estimator_tables(setting: Setting, results: Results) -> list[Table]:
 
 
 def estimator_figures(setting: Setting, results: Results) -> list[Figure]:
-    """Return figure 4, and a figure of the error by number of rows."""
+    """Return figure 4 and a figure of the error by number of rows."""
     found = _collect_results(setting, results)
     if not found:
         return []
@@ -310,7 +310,7 @@ def _unstable_evidence(found: _EstimatorResults) -> Evidence:
 
 
 def _relative_error(errors: Sequence[float], truth: float) -> Value:
-    """Return the mean error as a share of the true value, with its sign flipped if it is negative."""
+    """Return the mean error as a share of the true value; its sign is flipped if it is negative."""
     sign = -1.0 if fmean(errors) < 0 else 1.0
     return Value.of(sign * each / truth for each in errors)
 
@@ -381,6 +381,6 @@ def _many_samples_evidence(found: _EstimatorResults) -> Evidence:
 
 
 def _absolute_interval(value: Value) -> Bounds:
-    """Return the interval of a mean, with its sign changed if the mean is negative."""
+    """Return the interval of a mean; its sign is flipped if the mean is negative."""
     low, high = value.interval
     return (low, high) if value.mean >= 0 else (-high, -low)

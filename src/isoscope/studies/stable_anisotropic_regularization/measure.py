@@ -1,4 +1,4 @@
-"""Measurements of the layers of a trained model on a task."""
+"""Measure the layers of a trained model on a task."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def measure_layers(
 
 
 def _sample_rows(reader: Reader, split: Split, tokens: int) -> list[dict[str, Any]]:
-    """Return random rows with at least this many tokens in total, or all rows, sorted by length to reduce padding."""
+    """Return random rows with at least this many tokens in total (or all rows), sorted by length to reduce padding."""
     sample: list[dict[str, Any]] = []
     order, seen = np.random.default_rng(0).permutation(len(split)), 0
     for start in range(0, len(order), _AT_ONCE):

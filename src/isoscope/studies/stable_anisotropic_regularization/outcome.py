@@ -1,4 +1,4 @@
-"""Figures 1 to 3 and 5 to 7 of Stable anisotropic regularization, from the fine-tuned models."""
+"""Figures 1 to 3 and 5 to 7 of the paper "Stable anisotropic regularization", from the fine-tuned models."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def finetuning_figures(setting: Setting, results: Results) -> list[Figure]:
 
 
 def _sort_arms(runs: Iterable[TrainedModel]) -> list[tuple[Penalty, list[TrainedModel]]]:
-    """Return the arms sorted by λ, with the one without a regularizer last, so that each λ has its own color."""
+    """Return the arms sorted by λ, with the unregularized arm last, so that each λ has its own color."""
     ordered = sorted(runs, key=lambda each: (each.penalty == NONE, each.penalty.weight))
     return [(penalty, list(own)) for penalty, own in groupby(ordered, lambda each: each.penalty)]
 
@@ -107,7 +107,7 @@ def _layer_panels(spaces: Mapping[str, list[TrainedModel]], name: str, words: st
 
 
 def _activation_figure(setting: Setting, results: Results, runs: list[TrainedModel]) -> Figure:
-    """Return a figure of the mean state of the first task and model: before training, and for each arm's first seed."""
+    """Return a figure of the mean state for the first task and model, before training and for each arm's first seed."""
     first = [each for each in runs if each.task_and_model == runs[0].task_and_model]
     by_arm = {each.penalty.name: each.result for each in reversed(first)}
     before = pretrained_key(first[0].task, first[0].model)

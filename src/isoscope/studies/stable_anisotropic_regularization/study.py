@@ -1,4 +1,4 @@
-"""Stable anisotropic regularization (Rudman and Eickhoff, 2024): IsoScore* on small samples, and I-STAR."""
+"""The study of "Stable anisotropic regularization" (Rudman and Eickhoff, 2024): IsoScore* and I-STAR."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class StableAnisotropicRegularization(Study):
 
 @lru_cache(maxsize=1)
 def _read_limited_task(name: str, data: DataSource, dev_limit: int) -> Task:
-    """Return a task with at most `dev_limit` dev rows; cached for the next arm."""
+    """Return a task with at most `dev_limit` dev rows; the task is cached for the next arm."""
     return limit_dev(read_task(name, data), dev_limit)
 
 
@@ -206,7 +206,7 @@ def _training_arm(task: str, model: Model, seed: int, penalty: Penalty, setting:
 
 
 def _penalty_options(penalty: Penalty, model: Model) -> dict[str, Any]:
-    """Return the layers of a penalty, as the authors choose them: I-STAR on all layers, CosReg on the last one."""
+    """Return the layers that a penalty applies to in the paper: all layers for I-STAR, and the last for CosReg."""
     if penalty.regularizer == "cosreg":
         return {"layer": -1, "pool": "tokens"}
     if penalty.regularizer == "none":

@@ -1,4 +1,4 @@
-"""Models fine-tuned with I-STAR, with CosReg or without a regularizer: their arm keys and results."""
+"""The arm keys and results of models fine-tuned with I-STAR, with CosReg or without a regularizer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Penalty:
 
     @property
     def name(self) -> str:
-        """The name in tables and figures."""
+        """The name that tables and figures show."""
         if self.regularizer == "none":
             return "none"
         return f"{'λ' if self.regularizer == 'istar' else 'CosReg'} {self.weight:g}".replace("-", "−")
@@ -34,7 +34,7 @@ MIN_MATTHEWS = 0.05
 
 
 def penalties(setting: Setting) -> list[Penalty]:
-    """Return no penalty, CosReg, and I-STAR from the smallest λ to the largest."""
+    """Return the penalties of a run: none, CosReg, and I-STAR from the smallest λ to the largest."""
     cosine = [Penalty("cosreg", each) for each in setting["cosreg"]]
     return [NONE, *cosine, *(Penalty("istar", each) for each in sorted(set(setting["lambdas"])))]
 
@@ -63,7 +63,7 @@ class TrainedModel:
 
     @property
     def task_and_model(self) -> str:
-        """The task and the model."""
+        """The names of the task and the model."""
         return f"{self.task}, {self.model}"
 
     @property
@@ -73,7 +73,7 @@ class TrainedModel:
 
     @property
     def has_collapsed(self) -> bool:
-        """Whether the model learned nothing; a model that answers the same for every row has Matthews correlation 0."""
+        """Whether the model learned nothing; a model with the same answer for every row has Matthews correlation 0."""
         return float(self.result.get("scores", {}).get("matthews", 1.0)) < MIN_MATTHEWS
 
     @property
@@ -92,7 +92,7 @@ class TrainedModel:
 
 
 def collect_trained(setting: Setting, results: Results) -> list[TrainedModel]:
-    """Return the models of the finished arms, by task and model."""
+    """Return the models of the finished arms, by task and pretrained model."""
     return [
         TrainedModel(task, model.name, seed, penalty, results[key])
         for task in setting["tasks"]
@@ -109,12 +109,12 @@ def group_by_task_and_model(runs: Iterable[TrainedModel]) -> dict[str, list[Trai
 
 
 def select_istar(runs: Iterable[TrainedModel]) -> list[TrainedModel]:
-    """Return the models with I-STAR, and those without a regularizer (λ = 0)."""
+    """Return the models trained with I-STAR or without a regularizer (λ = 0)."""
     return [each for each in runs if each.penalty.regularizer in ("istar", "none")]
 
 
 def select_learned(runs: Iterable[TrainedModel]) -> list[TrainedModel]:
-    """Return the models that did not collapse; averages, correlations and verdicts use only these."""
+    """Return the models that did not collapse; averages, correlations and verdicts use only these models."""
     return [each for each in runs if not each.has_collapsed]
 
 
