@@ -111,7 +111,7 @@ def test_zero_rows():
 def test_nonfinite_rows():
     X = ball()
     X[[3, 50], 2] = np.nan
-    with pytest.raises(InputError, match="first is row 3"):
+    with pytest.raises(InputError, match="row 3"):
         isoscope.audit(X)
     found = isoscope.audit(X, nonfinite="drop")
     assert found.n == 398

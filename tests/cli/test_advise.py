@@ -92,7 +92,7 @@ WRONG = {
     "no such column": (["--labels", "theme"], "theme"),
     "no such measure": (["--labels", "topic", "--measure", "f1"], "probe, knn, v_measure"),
     "no such pairs": (["--pairs", "pears.tsv"], "pears.tsv"),
-    "one score": (["--pairs", "flat.tsv"], "score 3"),
+    "one score": (["--pairs", "flat.tsv"], "score, 3"),
     "unknown documents": (["--queries", "queries.parquet", "--qrels", "other.tsv"], "nobody"),
     "other dimensions": (["--queries", "wide.npy", "--qrels", "qrels.tsv"], "5 dimensions"),
     "one fold": (["--pairs", "pairs.tsv", "--folds", "1"], "folds is 1"),

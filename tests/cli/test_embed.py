@@ -99,9 +99,9 @@ def test_ctrl_c_keeps_finished_work_and_says_how_to_resume(here, capsys):
     slow = (
         "import sys, time; from isoscope.embedding import run as running, shards; from isoscope.cli.main import main\n"
         "running._BLOCK_TOKENS, running._BLOCK_BYTES = (20, 30), 1\n"
-        "put = shards.ShardWriter.put\n"
+        "put = shards.ShardWriter.commit\n"
         "def slowly(self, parts): put(self, parts); print('done', flush=True); time.sleep(0.3)\n"
-        "shards.ShardWriter.put = slowly\n"
+        "shards.ShardWriter.commit = slowly\n"
         "sys.exit(main(sys.argv[1:]))"
     )
     command = [sys.executable, "-c", slow, "embed", "encoder", "texts.txt", "-o", "states"]

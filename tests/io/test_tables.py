@@ -127,7 +127,7 @@ ODD = {  # the file, and its columns or its error
     "ragged.csv": ("text,label\na,1,2\n", FileFormatError("line 2 has 3 columns, but the first line has 2")),
     "open.csv": ('text,label\na,1\n"b,2\n', FileFormatError("line 3: a quoted cell is never closed")),
     "utf16.csv": ("text,label\na,1\n".encode("utf-16"), FileFormatError("line 1 is not valid UTF-8")),
-    "deep.jsonl": ("[" * 100_000, FileFormatError("line 1 is not JSON")),
+    "deep.jsonl": ("[" * 100_000, FileFormatError("line 1 .*JSON")),
     "digits.jsonl": ('{"n": ' + "1" * 5000 + "}\n", FileFormatError("line 1 contains an integer with too many digits")),
     "broken.csv.gz": (b"\x1f\x8bno gzip", FileFormatError("damaged or truncated gzip")),
     "not.csv.gz": (b"text", FileFormatError("is not a gzip file")),

@@ -121,7 +121,7 @@ def test_missing_labels_are_noticed_and_missing_text_is_empty(values):
     [
         (["a", 1], "both numbers and text"),
         (np.zeros((2, 2)), r"has shape \(2, 2\)"),
-        ([[1], [1, 2]], "one value per row"),
+        ([[1], [1, 2]], "per row|one-dimensional|shape"),
     ],
 )
 def test_labels_of_mixed_types_or_wrong_shapes_are_rejected(values, message):

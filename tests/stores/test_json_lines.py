@@ -66,7 +66,7 @@ def test_columns_are_the_single_values(tmp_path):
         ('{"p": [1], "q": [2]}\n', "several columns of vectors: p, q"),
         ('"x"\n', "line 1: need a list of numbers, or an object that contains one"),
         ("[]\n", "line 1: need a list of numbers"),
-        ("[" * 100_000 + "\n", "line 1 is not JSON"),
+        ("[" * 100_000 + "\n", "line 1 .*JSON"),
     ],
 )
 def test_malformed_lines_raise(text, message, tmp_path):

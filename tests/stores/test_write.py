@@ -139,7 +139,7 @@ def test_a_store_can_be_written_over_itself(tmp_path, truth):
     ("name", "message"),
     [
         ("a.csv", r"a\.csv .* extension: need \.npy, \.safetensors or \.parquet"),
-        ("plain", "format"),
+        ("plain", "extension"),
         ("no/a.npy", "no is not a folder"),
         ("folder.npy", "is a folder: pass the name of a file"),
     ],

@@ -157,7 +157,7 @@ def test_invalid_arguments_raise_before_writing(corpus, source, tmp_path):
     (tmp_path / "folder.npy").mkdir()
     before = names(tmp_path)
     for target, message in (
-        ("a.csv", "format"),
+        ("a.csv", "extension"),
         ("no/a.npy", "is not a folder"),
         ("folder.npy", "is a folder"),
         ("corpus.npy", "is the source"),

@@ -48,7 +48,7 @@ class RunFolder:
     ...     folder.begin({"rows": 4})
     Traceback (most recent call last):
     ...
-    isoscope.OutputError: run holds a run with other settings: rows was 3, is 4; name another folder
+    isoscope.errors.OutputError: run contains a run with different settings: rows was 3, is 4; choose another folder
     """
 
     def __init__(

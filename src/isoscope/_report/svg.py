@@ -91,7 +91,7 @@ def fit_scale(values: Iterable[float], *, log: bool = False, margin: float = 0.0
     """Return a scale that covers all finite values, with margins; `zero` makes it include 0, without a margin there.
 
     >>> fit_scale([1, 2]), fit_scale([1, 2], zero=True, margin=0.5)
-    (Scale(low=1, high=2, log=False), Scale(low=0.0, high=3.0, log=False))
+    (Scale(low=1.0, high=2.0, log=False), Scale(low=0.0, high=3.0, log=False))
     """
     known = [each for each in values if math.isfinite(each) and (not log or each > 0)]
     if not known:

@@ -75,6 +75,7 @@ def render_training_page(
     Examples
     --------
     >>> place = {"epoch": 0.0, "order": 0, "layer": "layer_6", "rows": 64, "dimensions": 384}
+    >>> from isoscope import History
     >>> history = History()
     >>> history.append([place | {"step": step, "anisotropy_1": 0.2 + step} for step in (0, 1)])
     >>> render_training_page(history, {"model": "all-MiniLM-L6-v2"})[:15]

@@ -161,7 +161,7 @@ def finetune(
     >>> isoscope.finetune("bert-base-uncased", "cola", output="run", regularizer="istar")
     Traceback (most recent call last):
     ...
-    isoscope.ParameterError: cola needs the folder of its TSV files: data=, on the command line --data
+    isoscope.errors.ParameterError: cola needs the folder of its TSV files: pass data= (on the command line: --data)
     """
     task_data = _read_task(task, data, dev, text, text_pair, label, dev_share, measure)
     numbers = _check_seeds(seeds)

@@ -213,7 +213,7 @@ def run_study(
     >>> isoscope.run_study("isotropy-clusters-classifiers", output="run", updates="many")
     Traceback (most recent call last):
     ...
-    isoscope.ParameterError: updates is many: need an integer, such as 0
+    isoscope.errors.ParameterError: updates is many: need an integer, such as 0
     """
     found = study_by_name(name)
     setting = make_setting(found, models, data, quick, parameters)

@@ -33,7 +33,7 @@ def test_same_origin_resumes_finished_or_not():
 @pytest.mark.parametrize("other", [{"source": "a", "repair": "c"}, {"source": "a"}, {**ABOUT, "more": "x"}])
 def test_other_origin_raises_with_the_difference(other):
     name = next(name for name in {**ABOUT, **other} if ABOUT.get(name) != other.get(name))
-    with pytest.raises(OutputError, match=f"here .* another {name}: .* --restart"):
+    with pytest.raises(OutputError, match=f"here .* {name}: .*--restart"):
         check_resumable(format_note(ABOUT), other, "here")
 
 
@@ -84,5 +84,5 @@ def test_unknown_option_raises():
     check_options({"missing": "drop"}, ["missing"], "here")
     with pytest.raises(ParameterError, match="here: unknown option mising=: need missing"):
         check_options({"mising": "drop"}, ["missing"], "here")
-    with pytest.raises(ParameterError, match="here: unknown option missing=: none"):
+    with pytest.raises(ParameterError, match="here: unknown option missing="):
         check_options({"missing": "drop"}, [], "here")
