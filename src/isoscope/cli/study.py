@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from isoscope.studies.study import Number, Published, Study
 
 commands = typer.Typer()
-study_commands = typer.Typer(
-    no_args_is_help=True, help="Rerun the experiments of a paper on isotropy and compare the results."
-)
+study_commands = typer.Typer(no_args_is_help=True, help="Rerun the experiments of a paper and compare the results.")
 commands.add_typer(study_commands, name="study")
 
 _STYLES = {"yes": "green", "partly": "yellow", "no": "red", "undecided": "blue", "untested": "dim"}
