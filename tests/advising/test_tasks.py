@@ -52,7 +52,7 @@ def test_unknown_rows_of_pairs_raise_or_are_dropped(X):
     task = pairs_task(open_store(X), pairs, DROP, silent)
     assert len(task) == 25
     assert "5 pairs with unknown rows were dropped" in task.notes[-1]
-    with pytest.raises(InputError, match="the pairs .* 30 rows"):
+    with pytest.raises(InputError, match=r"the pairs .* 30 rows"):
         pairs_task(open_store(X), (np.arange(900, 930), np.arange(900, 930), np.arange(30)), DROP, silent)
 
 

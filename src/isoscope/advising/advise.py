@@ -261,7 +261,7 @@ class Advice:
 
     @property
     def repair(self) -> Repair:
-        """The recommended repair, fitted; if no repair is recommended, it changes nothing."""
+        """The recommended repair, fitted; if there is none, a repair that changes nothing."""
         if self.choice.repair is None:
             raise NotFoundError(f"{self.choice.name} was not fitted: run advise again")
         return self.choice.repair
@@ -310,7 +310,7 @@ class Advice:
     # JSON and HTML
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Save the recommended repair to a folder; if no repair is recommended, it changes nothing."""
+        """Save the recommended repair to a folder; if there is none, save a repair that changes nothing."""
         self.repair.save(folder)
 
     def to_dict(self) -> dict[str, Any]:
