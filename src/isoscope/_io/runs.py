@@ -150,6 +150,8 @@ class RunFolder:
         """Return the content of the manifest; raise a `FileFormatError` if it is damaged or has another schema."""
         try:
             content = json.loads(self.manifest.read_text(encoding="utf-8"))
+            if not isinstance(content, dict) or "schema" not in content:
+                raise ValueError("isoscope did not write it")
             if content["schema"] != self.schema:
                 raise ValueError(f"its schema is {content['schema']!r}, not {self.schema!r}")
             if self.settings_key and not isinstance(content[self.settings_key], dict):
