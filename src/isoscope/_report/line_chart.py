@@ -283,7 +283,7 @@ _ARM_COLORS = 7
 
 
 def layer_lines(runs: Runs, arm: str, measurement: str) -> list[Line]:
-    """Return a line for each layer, from first to last, with the mean of an arm; the last line is thick."""
+    """Return the mean of an arm as a line for each layer, from first to last; the last line is thick."""
     layers = runs.layers
     return [
         Line(*runs.mean(arm, layer, measurement), style=_depth_style(i, len(layers)), name=format_layer_name(layer))

@@ -65,7 +65,7 @@ def describe_verdicts(audit: Audit) -> str:
 
 def _render_headline(audit: Audit) -> Text:
     text = Text.assemble(
-        (audit.source, "bold"), f"  {audit.n:,} × {audit.d} {audit.dtype}, by {audit.settings.metric}  "
+        (audit.source, "bold"), f"  {audit.n:,} × {audit.d} {audit.dtype}, neighbors by {audit.settings.metric}  "
     )
     return text.append(describe_verdicts(audit), f"bold {COLORS[audit.verdict]}")
 
@@ -120,7 +120,7 @@ def render_moments(sketch: Sketch, name: str) -> Group:
     shares: list[tuple[str, Callable[[], float], str]] = [
         ("IsoScore", sketch.isoscore, "number"),
         ("mean cosine", sketch.mean_cosine, "number"),
-        ("first direction of XᵀX", lambda: float(sketch.anisotropy(1)[0]), "share"),
+        ("leading direction of XᵀX", lambda: float(sketch.anisotropy(1)[0]), "share"),
         ("effective rank", sketch.effective_rank, "number"),
         ("participation ratio", sketch.participation_ratio, "number"),
         ("S_intra", sketch.intra_similarity, "number"),
@@ -146,7 +146,7 @@ def render_moments(sketch: Sketch, name: str) -> Group:
 def render_side_by_side(
     audits: Sequence[Audit], agreements: Sequence[float | None], held_out: HeldOutComparison | None = None
 ) -> Group:
-    """Return a table of several audits, with the share of neighbors that each space has in common with the first.
+    """Return a table of several audits, with the share of neighbors that each space shares with the first.
 
     Two audits, before and after a repair, get an additional column: whether the repair made the finding better or
     worse.
@@ -303,7 +303,7 @@ def render_advice_text(advice: Advice) -> str:
 def render_advice(advice: Advice) -> Group:
     """Return the advice for rich's console: the verdict, then the table."""
     parts: list[RenderableType] = [
-        Text.assemble((advice.source, "bold"), f"  {advice.n:,} × {advice.d}, by {advice.settings.metric}"),
+        Text.assemble((advice.source, "bold"), f"  {advice.n:,} × {advice.d}, compared by {advice.settings.metric}"),
         Text(),
         Text(advice.paragraph),
         Text(),
