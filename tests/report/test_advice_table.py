@@ -54,7 +54,7 @@ def test_verdict_notes_and_candidates_not_tried_are_shown(advice):
     assert advice.paragraph in flat
     assert "A note." in flat
     assert "not tried: ClusterNull(10, 4): too few rows" in flat
-    assert "array 1,000 × 8, compared by cosine" in flat
+    assert "array 1,000 × 8, by cosine" in flat
 
 
 def test_plain_text_has_no_escapes(advice):

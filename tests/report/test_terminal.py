@@ -41,7 +41,7 @@ def test_every_finding_is_listed_and_problems_are_explained(found):
         assert (flat(finding.advice) in text) == (finding.verdict != "ok") or finding.advice == "Leave it."
         if finding.sampled:
             assert f"on {finding.rows:,} rows" in text
-    assert "300 × 16 float64, neighbors by cosine" in text
+    assert "300 × 16 float64, by cosine" in text
     assert "not measured: labels, 120 rows have 120 distinct labels" in text
 
 

@@ -306,11 +306,13 @@ def render_interactive_cloud(
     keys = tag(
         "p",
         tag(
-            "span", "Drag to rotate, hold Ctrl and scroll to zoom, hover over a point to read it. ", class_="for-mouse"
+            "span",
+            "Drag to rotate, hold Ctrl and scroll to zoom, and hover over a point to read it. ",
+            class_="for-mouse",
         ),
         tag(
             "span",
-            "Swipe sideways to rotate, pinch to zoom, tap a point to read it. With “Rotate freely”, swiping up and "
+            "Swipe sideways to rotate, pinch to zoom, and tap a point to read it. With “Rotate freely”, swiping up and "
             "down rotates instead of scrolling. ",
             class_="for-touch",
         ),
@@ -375,7 +377,7 @@ def _draw_static_cloud(p: Pictures, way: CategoricalColoring | ContinuousColorin
 def draw_points(
     across: np.ndarray, down: np.ndarray, way: CategoricalColoring | ContinuousColoring | None
 ) -> list[Markup]:
-    """Draw points in the colors of a coloring, or in a single color if there is none."""
+    """Draw points in the colors of a coloring, or in a single color if `way` is None."""
     paths = []
     for class_, members in points_by_class(way) if way is not None else [("other disc", np.arange(len(across)))]:
         d = "".join(

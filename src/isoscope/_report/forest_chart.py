@@ -146,7 +146,7 @@ def _draw_axis(scale: Scale) -> Markup:
 
 
 def _describe_verdicts(advice: Advice, measure: str) -> str:
-    """Return the number of candidates with each verdict, in words."""
+    """Return a sentence with the number of candidates for each verdict."""
     verdicts = [trial[measure].verdict for trial in advice.trials[1:]]
     if not verdicts:
         return "No repair was tried."

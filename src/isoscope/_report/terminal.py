@@ -57,7 +57,7 @@ def render_audit(audit: Audit, baseline: Audit | None = None) -> Group:
 
 
 def describe_verdicts(audit: Audit) -> str:
-    """Return the number of findings with each verdict, in words."""
+    """Return the number of findings with each verdict as text."""
     words = {"bad": "bad", "look": "worth a look", "ok": "ok"}
     verdicts = [finding.verdict for finding in audit.findings]
     return ", ".join(f"{verdicts.count(v)} {words[v]}" for v in reversed(VERDICTS) if v in verdicts)
@@ -65,7 +65,7 @@ def describe_verdicts(audit: Audit) -> str:
 
 def _render_headline(audit: Audit) -> Text:
     text = Text.assemble(
-        (audit.source, "bold"), f"  {audit.n:,} × {audit.d} {audit.dtype}, neighbors by {audit.settings.metric}  "
+        (audit.source, "bold"), f"  {audit.n:,} × {audit.d} {audit.dtype}, by {audit.settings.metric}  "
     )
     return text.append(describe_verdicts(audit), f"bold {COLORS[audit.verdict]}")
 
@@ -303,7 +303,7 @@ def render_advice_text(advice: Advice) -> str:
 def render_advice(advice: Advice) -> Group:
     """Return the advice for rich's console: the verdict, then the table."""
     parts: list[RenderableType] = [
-        Text.assemble((advice.source, "bold"), f"  {advice.n:,} × {advice.d}, compared by {advice.settings.metric}"),
+        Text.assemble((advice.source, "bold"), f"  {advice.n:,} × {advice.d}, by {advice.settings.metric}"),
         Text(),
         Text(advice.paragraph),
         Text(),

@@ -103,7 +103,7 @@ def finetune(
     data : path, optional
         The folder of the named task's TSV files, or the folder that contains the folders of all tasks.
     dev, text, text_pair, label, dev_share, measure
-        For a file: the dev set (or the share of rows to hold out), the columns, and the main score.
+        If `task` is a file: the dev set (or the share of rows to hold out), the columns, and the main score.
     regularizer : str or Regularizer
         A name ("none", "persistent-entropy", "istar", "unbiased" or "cosreg"), or an object from `isoscope.losses`,
         which has its own options.

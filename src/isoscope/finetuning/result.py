@@ -28,8 +28,8 @@ GRADE_MEASURES = ("pearson", "spearman")
 def score_classes(predicted: np.ndarray, labels: np.ndarray, classes: int) -> dict[str, float]:
     """Return the accuracy, F1 and Matthews correlation of predicted class numbers.
 
-    With two classes, F1 is that of class 1, as in GLUE; with more, the mean over classes. It is 0 for a class that is
-    never predicted. Matthews correlation is 0 if all predictions are the same.
+    With two classes, F1 is that of class 1, as in GLUE; with more, it is the mean over classes. It is 0 for a class
+    that is never predicted. Matthews correlation is 0 if all predictions are the same.
 
     Parameters
     ----------

@@ -183,7 +183,7 @@ def collapse_reason(first: Mapping[str, Any], now: Mapping[str, Any]) -> str | N
 
 
 class CollapseDetector:
-    """A detector that checks the rows of a history as they arrive, and reports each collapse once."""
+    """A detector that checks the rows of a history in order and reports each collapse once."""
 
     def __init__(self) -> None:
         self._first: dict[str, Mapping[str, Any]] = {}
