@@ -122,8 +122,8 @@ def test_longest_outermost_layer_list_is_the_stack():
     [
         (4, "layer is 4: need 0 .* to 3.* 3 layers"),
         (-5, "layer is -5"),
-        ("bert.encoder.layer.9", r"nearest names are bert.encoder.layer.\d"),
-        ("encoder.layer.1", "nearest names are .*bert.encoder.layer.1"),
+        ("bert.encoder.layer.9", r"most similar names are bert.encoder.layer.\d"),
+        ("encoder.layer.1", "most similar names are .*bert.encoder.layer.1"),
         ("quux", "no layer 'quux' in BertForSequenceClassification"),
         ("", "no layer ''"),
         (1.5, "layer is 1.5: need a number"),

@@ -51,9 +51,9 @@ class Pictures:
     rogue_dimensions: list[int]
     """The coordinates to number in the chart."""
     points: np.ndarray
-    """(m, 3): centered rows along the first principal directions."""
+    """(m, 3): projections of the centered rows onto the leading principal components."""
     explained_variance: np.ndarray
-    """(3,): the share of the variance along each of these directions."""
+    """(3,): the share of the variance that each of these components explains."""
     rows: np.ndarray
     """(m,): row numbers of the points in the store."""
     lengths: np.ndarray
@@ -180,7 +180,7 @@ def _point_frequency(m: Measurements, sample: Sample) -> np.ndarray | None:
 
 
 def _point_kinds(m: Measurements, at: np.ndarray) -> np.ndarray | None:
-    """Return the kind of each point's type, or of its text if the text is a word."""
+    """Return the kind of each point's type, or of its text if the texts are words."""
     for role in ("types", "text"):
         entries = m.sample.columns.get(role)
         if entries is not None and are_words(entries):
