@@ -50,7 +50,7 @@ def spectrum_chart(p: Pictures, among: Sequence[Pictures]) -> Chart:
     return Chart(
         "Spectrum",
         f"The first of {len(p.spectrum_raw):,} directions accounts for {raw} of all squared lengths. After the mean is "
-        f"subtracted, the first direction accounts for {centered} of the variance; in isotropic data, it would be "
+        f"subtracted, the leading principal component accounts for {centered} of the variance; in isotropic data, it would be "
         f"{null}. The flatter the line, the more evenly the vectors use all directions.",
         Scale(1, max(max(len(s) for s in series), 2), log=True),
         # a flat line should look flat, so the scale spans at least one and a half decades
