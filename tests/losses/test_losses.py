@@ -238,7 +238,7 @@ def test_classes_too_small_for_two_bars_add_nothing_and_are_counted():
 def test_nan_raises(make):
     X = cloud()
     X[7, 2] = float("nan")
-    with pytest.raises(isoscope.InputError, match=r"1 of \d+ rows with NaN"):
+    with pytest.raises(isoscope.InputError, match=r"1 of \d+ rows of X contain NaN"):
         make()(X, CLASSES)
 
 

@@ -40,8 +40,8 @@ def pairwise_squared_distances(X, out):  # type: ignore[no-untyped-def]
 def products_to_squared_distances(products, left, right, left_norms, right_norms, near):  # type: ignore[no-untyped-def]
     """Convert a tile of inner products into squared distances, in place.
 
-    If two points are so close that the three terms cancel (below `near` of their size), use the difference of the raw
-    rows `left` and `right` instead, because the products are of centered and therefore rounded rows.
+    If two points are so close that the three terms cancel (to less than `near` times their size), use the difference of
+    the raw rows `left` and `right` instead, because the products were computed from centered rows, which are rounded.
     """
     rows, columns = products.shape
     for i in range(rows):

@@ -22,7 +22,7 @@ MAX_MEMORY = 256 * 2**20
 
 _BLOCK = 640  # rows of a block: larger tiles multiply faster, but the tiles of all cores must fit in their shared cache
 _SMALLEST_BLOCK = 32
-_MAX_SQUARED_DISTANCE = 1e30  # a squared distance that no row has and float32 can hold
+_MAX_SQUARED_DISTANCE = 1e30  # larger than any squared distance here, but within the range of float32
 # Up to this number of rows, a tile is faster without BLAS, whose idle threads would compete with those of torch.
 _MAX_ROWS_WITHOUT_BLAS = 96
 
@@ -51,7 +51,7 @@ class _RowBlocks:
         self.near = 8 * float(np.sqrt(np.finfo(X.dtype).eps))
 
     def squared_distances(self, a: slice | np.ndarray, b: slice) -> np.ndarray:
-        """Return the squared distances between the rows a and the rows b."""
+        """Return the squared distances between the rows in `a` and the rows in `b`, two selections of rows."""
         from isoscope._core.kernels import pairwise_squared_distances, products_to_squared_distances
 
         if len(self.X) <= _MAX_ROWS_WITHOUT_BLAS:
@@ -97,9 +97,9 @@ def nearest_neighbors(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the distances and indices of the k nearest other rows, nearest first, for all rows or only for `rows`.
 
-    If X holds unit vectors and `rows` is None, `cosines` can count the cosines of all pairs in the same pass. Of equal
-    distances the smaller index comes first, so the result does not depend on the order of the tiles. Rounding decides
-    which of several rows at the k-th distance are returned.
+    If X holds unit vectors and `rows` is None, `cosines` can count the cosines of all pairs in the same pass. Ties
+    are ordered by index, so the result does not depend on the order of the tiles. If several rows are tied at the k-th
+    distance, rounding decides which of them are returned.
     """
     from isoscope._core.kernels import keep_nearest, neighbor_distances
 
@@ -215,7 +215,7 @@ class NeighborSearch:
 
 
 def spanning_tree(X: np.ndarray, *, max_memory: int = MAX_MEMORY) -> tuple[np.ndarray, np.ndarray]:
-    """Return the edges (n−1, 2) of the minimum spanning tree and their lengths, longest first.
+    """Return the edges of the minimum spanning tree, an (n−1, 2) array, and their lengths, longest first.
 
     The tree is contained in the union of the trees of all pairs of blocks. One pass over the tiles computes these, and
     Kruskal's algorithm finds the tree among their edges.
