@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from threading import Lock
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from isoscope._core.arrays import blocks, check_integer
 from isoscope._core.errors import ParameterError
 from isoscope._core.memory import tile_bytes
 from isoscope._core.threads import map_in_threads, run_all, thread_count
+
+if TYPE_CHECKING:
+    from isoscope._core.cosine_histogram import CosineCounter
 
 MAX_MEMORY = 256 * 2**20
 """The default memory for tiles of pairs, in bytes."""
@@ -70,29 +74,12 @@ class _RowBlocks:
                 yield i, i + offset
 
 
-class CosineCounts:
-    """A histogram of the cosines of all pairs of unit vectors, in equal bins from −1 to 1."""
-
-    def __init__(self, bins: int):
-        self.counts = np.zeros(bins, np.int64)
-        self._lock = Lock()
-
-    def add(self, squared: np.ndarray, diagonal: bool) -> None:
-        """Add a tile of squared distances between unit vectors; in a diagonal tile, count each pair once."""
-        from isoscope._core.kernels import count_cosines
-
-        counts = np.zeros_like(self.counts)
-        count_cosines(squared, diagonal, counts)
-        with self._lock:
-            self.counts += counts
-
-
 def nearest_neighbors(
     X: np.ndarray,
     k: int,
     *,
     rows: np.ndarray | None = None,
-    cosines: CosineCounts | None = None,
+    cosines: CosineCounter | None = None,
     max_memory: int = MAX_MEMORY,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the distances and indices of the k nearest other rows, nearest first, for all rows or only for `rows`.

@@ -50,8 +50,8 @@ def spectrum_chart(p: Pictures, among: Sequence[Pictures]) -> Chart:
     return Chart(
         "Spectrum",
         f"The first of {len(p.spectrum_raw):,} directions accounts for {raw} of all squared lengths. After the mean is "
-        f"subtracted, the leading principal component accounts for {centered} of the variance; in isotropic data, it would be "
-        f"{null}. The flatter the line, the more evenly the vectors use all directions.",
+        f"subtracted, the leading principal component accounts for {centered} of the variance; in isotropic data, it "
+        f"would be {null}. The flatter the line, the more evenly the vectors use all directions.",
         Scale(1, max(max(len(s) for s in series), 2), log=True),
         # a flat line should look flat, so the scale spans at least one and a half decades
         Scale(min(max(least, top * 1e-6) * 0.8, highest / 30), highest, log=True),

@@ -140,15 +140,15 @@ def _cosine_densities(
     m: Measurements, nearest: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
     """Return the bin edges, and the cosine densities of pairs, random directions and nearest neighbors."""
-    fine = np.linspace(-1, 1, len(m.cosines) + 1)
-    some = np.flatnonzero(m.cosines)
+    fine, counts = m.cosines.edges, m.cosines.counts
+    some = np.flatnonzero(counts)
     reach = min(4 / np.sqrt(m.d), 1.0)
     low = max(-1.0, min(fine[some[0]], -reach))
     high = 1.0 if nearest is not None else min(1.0, max(fine[some[-1] + 1], reach))
     edges = np.linspace(low, high, _BINS + 1)
     middle = (edges[1:] + edges[:-1]) / 2
     width = edges[1] - edges[0]
-    cumulative = np.concatenate([[0], np.cumsum(m.cosines)]) / m.cosines.sum()
+    cumulative = np.concatenate([[0], np.cumsum(counts)]) / counts.sum()
     density = np.diff(np.interp(edges, fine, cumulative)) / width
     neighbors = None if nearest is None else np.histogram(nearest, edges)[0] / (max(len(nearest), 1) * width)
     return edges, density, nulls.cosine_density(middle, m.d), neighbors
