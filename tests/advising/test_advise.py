@@ -259,7 +259,7 @@ QRELS = {str(i): {str(i): 1} for i in range(30)}
         (X, {"labels": OF, "measure": "accuracy"}, "this task supports probe, knn, v_measure"),
         (X, {"measure": "probe"}, "this task supports stability"),
         (X, {"labels": np.zeros(100)}, "at least two distinct labels"),
-        (X, {"labels": np.arange(100)}, "is this a column of ids"),
+        (X, {"labels": np.arange(100)}, "not unique ids"),
         (X, {"labels": "topic"}, "no column topic"),
         (X, {"labels": [None, *"ab" * 49, "a"]}, "is empty in 1 of 100 rows, first in row 0"),
         (X, {"labels": OF[1:]}, "99 entries"),

@@ -69,7 +69,7 @@ def test_fully_connected_pairs_depend_on_pairs_that_share_a_row(rng):
     task = GradedPairs(rows_of(rng.standard_normal((60, 4))), first, second, rng.random(59), "cosine", 5, 0)
     assert len(task.units) == 59
     assert task.units.links.toarray().sum(axis=1).tolist() == [2, *[3] * 57, 2]
-    assert "share a row themselves" in task.notes[0]
+    assert "share a row directly" in task.notes[0]
 
 
 def test_new_rows_are_scored_by_repairs_fitted_without_them(rng):
@@ -84,7 +84,7 @@ def test_new_rows_are_scored_by_repairs_fitted_without_them(rng):
 
 def test_new_rows_need_rows_to_fit_on(rng):
     first, second = np.full(60, 0), np.arange(1, 61)
-    with pytest.raises(InputError, match="rows to fit on"):
+    with pytest.raises(InputError, match="must fit on at least half of the rows"):
         GradedPairs(rows_of(rng.standard_normal((61, 4))), first, second, rng.random(60), "cosine", 2, 0, new_rows=True)
 
 

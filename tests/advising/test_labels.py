@@ -69,7 +69,7 @@ def test_tied_votes_go_to_the_nearest():
 
 
 @pytest.mark.parametrize(
-    ("labels", "words"), [(np.zeros(40), "at least two distinct labels"), (np.arange(40), "is this a column of ids")]
+    ("labels", "words"), [(np.zeros(40), "at least two distinct labels"), (np.arange(40), "not unique ids")]
 )
 def test_uninformative_labels_raise_an_error(rng, labels, words):
     with pytest.raises(InputError, match=words):
@@ -123,7 +123,7 @@ def test_equal_rows_count_once(rng):
     task = Labels(rows_of(np.repeat(X, 10, axis=0)), np.repeat(of, 10), "cosine", 5, 0)
     assert len(task) == 40
     assert task.score(Chain().fit(X), task.rounds[0])["knn"].values.mean() < 0.8
-    assert "360 rows equal an earlier row" in task.notes[0]
+    assert "360 repeated rows" in task.notes[0]
 
 
 @pytest.mark.parametrize("n", [41, 101])

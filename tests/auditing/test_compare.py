@@ -49,7 +49,7 @@ def one_thread():
 def test_a_change_has_a_direction(before, after, direction):
     change = Change("x", "X", before, after)
     assert change.direction == direction
-    assert str(change).endswith(direction if change.trend == direction else f"{change.trend} within its verdict")
+    assert str(change).endswith(direction if change.trend == direction else f"{change.trend}, with the same verdict")
     held = change.to_dict()
     assert held["direction"] == direction
     assert held["before"] == (None if before is None else {"value": before.value, "verdict": before.verdict})

@@ -33,10 +33,10 @@ def test_audit_of_token_states_groups_tokens_by_document():
     assert (found["isoscore"].low, found["isoscore"].high) == pytest.approx(
         isoscope.sketch(vectors, groups=document).isoscore_interval()
     )
-    assert "assumes independent groups of rows, 40 values of document" in found["isoscore"].meaning
+    assert "assumes independent groups of rows (40 values of document)" in found["isoscore"].meaning
     assert "The estimate assumes independent rows." in by_rows["isoscore"].meaning
     for name in SHAPE:
-        assert found[name].details["interval"] == "assumes independent groups of rows, 40 values of document"
+        assert found[name].details["interval"] == "assumes independent groups of rows (40 values of document)"
         assert by_rows[name].details["interval"] == "assumes independent rows"
         assert found[name].high - found[name].low > 1.5 * (by_rows[name].high - by_rows[name].low), name
     assert by_rows["isoscore"].value < 0.9 < found["isoscore"].value
@@ -50,7 +50,7 @@ def test_groups_are_given_as_values_or_by_a_columns_name():
     assert isoscope.audit(page, groups="page")["isoscore"].value == expected.value
     given = isoscope.audit(vectors, groups=table["document"].to_numpy())["isoscore"]
     assert (given.value, given.low) == (expected.value, expected.low)
-    assert "assumes independent groups of rows, 40 groups" in given.meaning
+    assert "assumes independent groups of rows (40 groups)" in given.meaning
 
 
 def test_groups_of_one_row_equal_independent_rows():
@@ -59,7 +59,7 @@ def test_groups_of_one_row_equal_independent_rows():
     layers = pa.concat_tables([table, table]).append_column("layer", pa.array([0] * 600 + [1] * 600))
     by_layer = isoscope.audit(layers, by="layer")
     assert "assumes independent rows" in by_layer[0]["isoscore"].meaning
-    assert isoscope.audit(layers)["isoscore"].details["interval"].endswith("600 values of document")
+    assert isoscope.audit(layers)["isoscore"].details["interval"].endswith("(600 values of document)")
 
 
 def test_each_layer_is_audited_with_its_documents():

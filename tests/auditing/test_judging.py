@@ -73,7 +73,7 @@ def test_the_local_dimension_range_respects_the_number_of_dimensions():
 def test_a_strong_common_mean():
     found = isoscope.audit(ball() + 0.3)
     assert found["mean_cosine"].verdict == "bad"
-    assert "Subtract the mean from corpus and queries" in found["mean_cosine"].advice
+    assert "Subtract the mean from both the corpus and the queries" in found["mean_cosine"].advice
     assert abs(found["mean_cosine"].details["after_centring"]) < 0.01
     assert found["anisotropy"].verdict == "bad"
     assert "isoscope fix center" in found["anisotropy"].advice
@@ -204,7 +204,7 @@ def test_labels_in_the_first_directions_are_a_conflict(rng):
     found = isoscope.audit(X, labels=FOUR)[CONFLICT]
     assert found.verdict == "look"
     assert found.low <= found.value <= found.high
-    assert "Do not remove the first directions" in found.advice
+    assert "Do not remove the leading principal components" in found.advice
     assert found.details["isoscore_within_labels"] > found.details["isoscore"]
     assert isoscope.audit(X, labels=rng.permutation(FOUR))[CONFLICT].verdict == "ok"
 

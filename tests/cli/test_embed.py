@@ -68,7 +68,7 @@ def test_an_audit_treats_the_tokens_of_a_text_as_dependent(here, capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["columns"]["groups"] == "document"
     (isoscore,) = (finding for finding in found["findings"] if finding["name"] == "isoscore")
-    assert "assumes independent groups of rows, 20 values of document" in isoscore["meaning"]
+    assert "assumes independent groups of rows (20 values of document)" in isoscore["meaning"]
     states = isoscope.open_store(here / "states")
     documents = states.column("groups")
     expected = isoscope.isoscore(np.concatenate(list(states)), unbiased=True, groups=documents)
@@ -81,7 +81,7 @@ def test_an_audit_treats_the_tokens_of_a_text_as_dependent(here, capsys):
         (["encoder", "none.txt"], "none.txt"),
         (["nowhere/", "texts.txt"], "nowhere/"),
         (["encoder", "texts.csv"], "texts"),
-        (["encoder", "texts.txt", "--layers", "first"], "--layers first: need all"),
+        (["encoder", "texts.txt", "--layers", "first"], '--layers first: need "all"'),
         (["encoder", "texts.txt", "--layers", "7"], "layer is 7"),
         (["encoder", "texts.txt", "--columns", "ids=x"], "only text= and labels="),
         (["encoder", "texts.txt", "--pool", "sentence-transformers"], "modules.json"),

@@ -47,7 +47,7 @@ def test_audit_prints_findings_worst_first_and_exits_with_0(cone, capsys):
     assert "cone.npy" in out
     assert "500 × 8" in out
     assert out.index("bad    Mean cosine") < out.index("ok     Duplicate rows")
-    assert "Subtract the mean from corpus and queries" in out
+    assert "Subtract the mean from both the corpus and the queries" in out
     assert "What a cosine means here" in out
 
 

@@ -154,10 +154,10 @@ def test_fix_names_the_repair_and_marks_losses(labeled, tmp_path, capsys):
 
 
 WRONG = {
-    "unknown method": (["fit", "centre", "{cone}", "-o", "x"], "'centre' is not a known method: did you mean center?"),
+    "unknown method": (["fit", "centre", "{cone}", "-o", "x"], "'centre' is not a known method (did you mean center?)"),
     "quite another method": (
         ["fit", "xyz", "{cone}", "-o", "x"],
-        "The methods are center, standardize, all-but-the-top",
+        "choose from center, standardize, all-but-the-top",
     ),
     "option of another method": (
         ["fit", "center", "{cone}", "-o", "x", "--seed", "3"],

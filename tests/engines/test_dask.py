@@ -225,7 +225,7 @@ def test_finished_parts_are_not_rewritten(folder, client, tmp_path):
     assert all(path.stat().st_mtime_ns == time_ for path, time_ in before.items())
     assert isoscope.repair_store(folder, repair, tmp_path / "many", engine=client) == ROWS  # once more is nothing
     other = isoscope.Standardize().fit(folder)
-    with pytest.raises(isoscope.InputError, match="the repair is a different one"):
+    with pytest.raises(isoscope.InputError, match="the repair is different"):
         isoscope.repair_store(folder, other, tmp_path / "many", engine=client)
     assert isoscope.repair_store(folder, other, tmp_path / "many", engine=client, restart=True) == ROWS
 

@@ -164,7 +164,7 @@ def test_invalid_arguments_raise_before_writing(corpus, source, tmp_path):
     ):
         with pytest.raises(InputError, match=message):
             repair_store(source, repair, tmp_path / target)
-    with pytest.raises(InputError, match="array has 3 dimensions but the Center was fitted to 8"):
+    with pytest.raises(InputError, match="array has 3 dimensions but the Center was fitted to vectors with 8"):
         repair_store(corpus[:, :3], repair, tmp_path / "a.npy")
     with pytest.raises(ValueError, match="not fitted"):
         repair_store(source, isoscope.Center(), tmp_path / "a.npy")

@@ -216,7 +216,7 @@ class Wrong(BySign):
         ({"n_clusters": 31}, "n_clusters is 31 but n_samples = 30"),
         ({"clusterer": "dbscan"}, 'clusterer is \'dbscan\': need "kmeans", "gmm"'),
         ({"clusterer": KMeans}, "clusterer is the class KMeans: pass an instance"),
-        ({"clusterer": object()}, "clusterer is a object without fit and predict"),
+        ({"clusterer": object()}, "clusterer is a object, which lacks fit or predict"),
         ({"clusterer": Wrong()}, "Wrong.predict returned shape (30, 2) for 30 rows"),
         ({"sample": 0}, "sample is 0"),
         ({"n_components": -1}, "n_components is -1"),

@@ -269,13 +269,13 @@ def test_folder_of_earlier_version_resumes_or_raises(source, vectors, tmp_path):
     assert whole(folder)[:3000, 0].tolist() == np.repeat([0, 1, 2], 1000).tolist()  # kept as they were
     np.testing.assert_allclose(whole(folder)[3000:], repair.transform(vectors)[3000:], atol=1e-6)
     (folder / "_repaired.json").write_text(json.dumps(recorded(source, about=None)))
-    with pytest.raises(OutputError, match=r"cannot resume.*--restart"):
+    with pytest.raises(OutputError, match=r"cannot be resumed.*--restart"):
         isoscope.repair_store(source, repair, folder)
 
 
 def test_changed_settings_are_named(source, vectors, tmp_path):
     isoscope.repair_store(source, isoscope.Center().fit(vectors), tmp_path / "out")
-    with pytest.raises(OutputError, match="the repair is a different one; choose another folder"):
+    with pytest.raises(OutputError, match="the repair is different; choose another folder"):
         isoscope.repair_store(source, isoscope.Standardize().fit(vectors), tmp_path / "out")
     os.utime(source, ns=(1, 1))
     with pytest.raises(OutputError, match="files changed; choose another folder"):

@@ -89,7 +89,7 @@ def test_folder_describes_its_contents(folder):
 def test_loaded_repair_rejects_partial_fit(clusters, tmp_path):
     Whiten().fit(clusters).save(tmp_path / "a")
     again = Whiten.load(tmp_path / "a")
-    with pytest.raises(InputError, match="no sketch to extend: save the Sketch"):
+    with pytest.raises(InputError, match="no sketch to update: keep the Sketch"):
         again.partial_fit(clusters)
     again.fit(clusters).partial_fit(clusters)
 

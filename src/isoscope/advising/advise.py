@@ -60,9 +60,9 @@ def advise(
 ) -> Advice:
     """Find the repair that improves your task significantly, if any, and estimate its gain on held-out examples.
 
-    Each candidate, including leaving the vectors alone, is fitted to the whole source, as in production, and scored on
-    the task; fitting uses no judgments. Pass one of `pairs`, `queries` with `qrels`, or `labels`; without a task
-    the evidence is weak.
+    Each candidate is fitted to the whole source, as in production, and scored on the task. Fitting uses no labels or
+    judgments. One candidate leaves the vectors unchanged. Pass one of `pairs`, `queries` with `qrels`, or `labels`;
+    without a task, the evidence is weak.
 
     Parameters
     ----------
@@ -72,17 +72,16 @@ def advise(
         Pairs of rows with graded similarity; rows are identified by id, text or row number. Scored by Spearman's
         correlation.
     queries : like `source`
-        Queries that search the source.
+        Query vectors; the source is the corpus being searched.
     qrels : path, or {query: {document: relevance}}
         The relevant documents of each query, in TREC or BEIR format. Scored by nDCG@10 and recall@100.
     labels : column name, or one entry for each row
         The class of each row. Scored by a linear probe, the 10 nearest neighbors and the V-measure of k-means.
     measure : str, optional
-        The measure that decides alone: "probe", "knn", "v_measure"; "ndcg@10", "recall@100". By default a repair must
-        gain significantly by one measure and lose significantly by none.
+        The only measure that decides: "probe", "knn" or "v_measure" for labels, "ndcg@10" or "recall@100" for queries.
+        By default, a repair must improve at least one measure significantly and worsen none significantly.
     candidates : iterable of repairs, optional
-        The repairs to try in addition to leaving the vectors alone (default: all repairs with a few settings, and
-        chains).
+        The repairs to compare with the unchanged vectors (default: all repairs with a few settings, and chains).
     vectors, ids, text : str, or values, optional
         Columns of the source; see `open_store`.
     metric : {"cosine", "euclidean"}
@@ -94,13 +93,13 @@ def advise(
     seed : int, sequence of int, SeedSequence, Generator or None
         Random seed for the sample, folds and k-means.
     missing : {"raise", "drop"}
-        Raise an error for judgments of unknown rows, or drop them and report how many.
+        Raise an error for judgments that refer to unknown rows, or drop them and report how many.
     new_rows : bool
         Whether to score repairs on rows they were not fitted to. Use this if the repair will be applied to rows that
         arrive later. By default, repairs are scored on the source they were fitted to.
     progress : bool or function
-        Whether to show a progress bar; or a function that receives the stage, the number of rows read and the share
-        done.
+        Whether to show a progress bar; or a function that is called with the stage, the number of rows read and the
+        share of the work done (0 to 1).
 
     Examples
     --------
@@ -159,7 +158,7 @@ class Score:
     gain: float
     low: float
     high: float
-    """The ends of the interval of the gain; the intervals of all candidates hold simultaneously."""
+    """The ends of the confidence interval of the gain; the intervals are simultaneous over all candidates."""
     verdict: GainVerdict
     """"gain" or "loss" if the difference is significant, else "noise"."""
 
@@ -194,20 +193,20 @@ class Advice:
     n: int
     d: int
     example: str
-    """The kind of an example: a pair, a query or a row."""
+    """What an example is: a pair, a query or a row."""
     examples: int
     measure: str
     """The measure that decided."""
     measures: dict[str, str]
-    """All measures of the task: their names, and the words for them in a sentence."""
+    """All measures of the task: the identifier of each measure, and its name in a sentence."""
     settings: AdviceSettings
     trials: list[Trial]
-    """All candidates, simplest first; the first one leaves the vectors alone."""
+    """All candidates, simplest first; the first one leaves the vectors unchanged."""
     chosen: int
     best: int
-    """The candidate with the largest significant gain; 0 if none gains. It is prescribed only if confirmed."""
+    """The candidate with the largest significant gain; 0 if none. Recommended only if the gain is confirmed."""
     promised_gain: float
-    """The gain from following the advice, estimated on held-out examples; 0 if the vectors are left alone."""
+    """The gain from following the advice, estimated on held-out examples; 0 if the vectors stay unchanged."""
     selections: dict[str, int]
     """How often each candidate was selected when a fold of the examples was held out."""
     notes: list[str] = field(default_factory=list)
@@ -261,7 +260,7 @@ class Advice:
 
     @property
     def repair(self) -> Repair:
-        """The recommended repair, fitted; if there is none, a repair that changes nothing."""
+        """The recommended repair, which is fitted; if no repair is recommended, one that changes nothing."""
         if self.choice.repair is None:
             raise NotFoundError(f"{self.choice.name} was not fitted: run advise again")
         return self.choice.repair
@@ -310,11 +309,11 @@ class Advice:
     # JSON and HTML
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Save the recommended repair to a folder; if there is none, save a repair that changes nothing."""
+        """Save the recommended repair to a folder; if no repair is recommended, save one that changes nothing."""
         self.repair.save(folder)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything except the repairs as JSON-compatible values; docs/advisor.md describes them."""
+        """Return everything except the repairs as JSON-compatible values; see docs/advisor.md."""
         content: dict[str, Any] = jsonable(
             {
                 "schema": SCHEMA,

@@ -49,7 +49,7 @@ def build_candidates(d: int, n: int, seed: int, given: Iterable[Repair] | None =
 
 
 def default_repairs(d: int, n: int, seed: int) -> list[Repair]:
-    """Return every repair with a few settings, except those that need more than n vectors of d dimensions."""
+    """Return every repair with a few settings, except those that cannot be fitted to n vectors of d dimensions."""
     few, many = max(2, round(d / 100)), max(3, round(d / 30))
     repairs: list[Repair] = [Center(), Standardize()]
     tops = [k for k in (1, few, many) if k <= min(d // 2, n // 4)]

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 class GradedPairs(Task):
     """Spearman's correlation between the similarities of pairs and their grades.
 
-    Pairs that share a row, or rows that are equal, depend on one another and form one unit. With `new_rows`, repairs
-    are fitted without the rows of the pairs they are scored on.
+    Pairs that share a row, or that contain equal rows, depend on one another and form one unit. With `new_rows`,
+    repairs are fitted without the rows of the pairs they are scored on.
     """
 
     measures: ClassVar = {"spearman": "Spearman's correlation"}

@@ -24,11 +24,11 @@ class ExampleScores:
     values: np.ndarray
     """One per example; their mean is the score."""
     repeats: np.ndarray | None = None
-    """The score in each repetition, if the measure repeats a random procedure: clusterings, splits of coordinates."""
+    """The score in each repetition, if the measure repeats a random procedure, such as k-means."""
 
 
 def spearman(a: np.ndarray, b: np.ndarray) -> ExampleScores:
-    """Return Spearman's correlation of a and b as pseudo-values; tied values get their mean rank.
+    """Return pseudo-values of Spearman's correlation between `a` and `b`; tied values get their mean rank.
 
     >>> values = spearman(np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 3.0, 2.0, 4.0])).values
     >>> round(float(values.mean()), 3)
@@ -68,10 +68,11 @@ class _RankedValues:
 
 
 def v_measure(clusterings: np.ndarray, labels: np.ndarray) -> ExampleScores:
-    """Return the V-measure of the (c, m) clusterings against the labels, adjusted for chance and averaged.
+    """Return the chance-adjusted V-measure of the labels and each clustering, averaged over the clusterings.
 
-    Clusters of even sizes share more information with any labels by chance alone, which would favor repairs that even
-    them out. The information expected by chance is subtracted; V is then the adjusted mutual information.
+    `clusterings` has shape (c, m), one row per clustering. Clusters of similar size share more information with any
+    labels by chance alone, which would favor repairs that make the sizes more similar. Therefore, the information
+    expected by chance is subtracted; V is then the adjusted mutual information.
     """
     labels = np.unique(labels, return_inverse=True)[1]
     each = [_adjusted_v_measure(codes, labels) for codes in clusterings]
@@ -94,7 +95,7 @@ def _adjusted_v_measure(codes: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def _entropy(codes: np.ndarray) -> np.ndarray:
-    """Return pseudo-values for the entropy of codes: −ln(share of the example's code)."""
+    """Return pseudo-values of the entropy of codes: −ln(share of the example's code)."""
     _, inverse, counts = np.unique(codes, return_inverse=True, return_counts=True)
     return np.asarray(-np.log(counts / len(codes))[inverse])
 
@@ -102,7 +103,7 @@ def _entropy(codes: np.ndarray) -> np.ndarray:
 TOLERANCE = 0.1
 """A simpler repair is preferred if its gain is smaller than the best one's by at most this share."""
 SPLITS = 20
-"""The least number of nested selections; K-fold partitions are repeated until it is reached."""
+"""The minimum number of nested selections; K-fold partitions are repeated until it is reached."""
 STABLE_SHARE = 0.8
 """Advice is reported as unstable if a smaller share of the nested selections agrees with it."""
 
@@ -119,7 +120,7 @@ class Units:
     """
 
     def __init__(self, shares: csr_array, folds: int):
-        """`shares` is (examples, rows): nonzero where an example uses a row."""
+        """`shares` has shape (examples, rows) and is nonzero where an example uses a row."""
         m, n = shares.shape
         at = shares.nonzero()
         edges = csr_array((np.ones(len(at[0])), (at[0], m + at[1])), shape=(m + n, m + n))
@@ -154,12 +155,14 @@ class Units:
         if self.links is not None:
             linked = (residuals * (self.links[examples][:, examples] @ residuals)).sum(axis=0) / m**2 * (m / (m - 1))
             own = np.diag(found)
-            wider = np.sqrt(np.maximum(linked, own) / np.where(own > 0, own, 1.0))  # not below independence
+            wider = np.sqrt(
+                np.maximum(linked, own) / np.where(own > 0, own, 1.0)
+            )  # no smaller than for independent examples
             found = found * wider[:, None] * wider
         return found
 
     def folds(self, count: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """Return the examples in folds of about the same size, without splitting any unit."""
+        """Split the examples into folds of about the same size, and keep each unit in one fold."""
         sizes = np.bincount(self.of)
         order = rng.permutation(len(sizes))
         order = order[np.argsort(-sizes[order], kind="stable")]
@@ -175,9 +178,9 @@ class Scores:
     """The scores of all candidates on all examples; the first candidate leaves the vectors unchanged."""
 
     values: dict[str, np.ndarray]
-    """For each measure: (examples, candidates)."""
+    """For each measure: an array of shape (examples, candidates)."""
     repeats: dict[str, np.ndarray]
-    """For each measure that repeats a random procedure: (repetitions, candidates)."""
+    """For each measure that repeats a random procedure: an array of shape (repetitions, candidates)."""
     units: Units
     variance_factors: dict[str, float] = field(default_factory=dict)
     """For each measure: its largest possible variance, relative to that of independent units (1 by default)."""
@@ -207,11 +210,11 @@ class Choice:
     measure: str
     """The measure that decided."""
     chosen: int
-    """0 leaves the vectors alone."""
+    """The chosen candidate; 0 leaves the vectors unchanged."""
     best: int
-    """The candidate with the largest significant gain; 0 if none gains."""
+    """The candidate with the largest significant gain; 0 if none has one."""
     gains: dict[str, Gains]
-    """The gains by each measure that took part in the decision."""
+    """The gains on each measure that took part in the decision."""
 
 
 @dataclass(frozen=True)
@@ -230,8 +233,8 @@ class Promise:
 def decide(scores: Scores, confidence: float, measure: str | None, folds: int, seed: int) -> tuple[Choice, Promise]:
     """Return the candidate selected on all examples, and the nested estimate of its gain.
 
-    A repair is prescribed only if at least half of the nested selections prescribe one. Otherwise the gain is not
-    confirmed, and only `best` names its candidate.
+    A repair is recommended only if at least half of the nested selections recommend one. Otherwise, the gain is not
+    confirmed: the choice is to leave the vectors unchanged, and only `best` names the candidate.
     """
     choice = choose_candidate(scores, confidence, measure)
     promise = estimate_nested_gain(scores, choice, confidence, measure, folds, seed)
@@ -243,8 +246,8 @@ def choose_candidate(
 ) -> Choice:
     """Return the simplest candidate whose gain is significant and within a tenth of the best significant gain.
 
-    A requested measure decides alone. Otherwise a candidate that loses significantly by any measure is excluded, and
-    the first measure by which a remaining one gains significantly decides.
+    If a measure is requested, it decides alone. Otherwise, candidates with a significant loss on any measure are
+    excluded, and the first measure on which a remaining candidate has a significant gain decides.
     """
     gains = compare_candidates(scores, confidence, [measure] if measure is not None else list(scores.values), examples)
     count = len(next(iter(gains.values())).gains)
@@ -262,7 +265,7 @@ def choose_candidate(
 def compare_candidates(
     scores: Scores, confidence: float, measures: Sequence[str], examples: np.ndarray | None = None
 ) -> dict[str, Gains]:
-    """Return every candidate's gain on each measure; all intervals hold simultaneously."""
+    """Return every candidate's gain on each measure, with simultaneous confidence intervals."""
     chosen = np.arange(len(scores)) if examples is None else examples
     values = [scores.values[measure][chosen] for measure in measures]
     differences = np.hstack([of - of[:, :1] for of in values])
@@ -302,7 +305,7 @@ def _add_repeats(
 
 
 def critical_values(covariance: np.ndarray, freedom: np.ndarray, confidence: float) -> np.ndarray:
-    """Return the half-width, in standard errors, at which all intervals hold simultaneously.
+    """Return the half-widths of simultaneous confidence intervals, in standard errors.
 
     The quantile of the maximum of correlated normal variables is converted to that of Student's t, with the degrees of
     freedom of each difference.
@@ -329,7 +332,7 @@ def estimate_nested_gain(
 ) -> Promise:
     """Return the gain of the whole selection procedure on held-out folds, averaged over repeated partitions.
 
-    The gain uses the measure that decided on all examples. Leaving the vectors alone gains 0.
+    The gain uses the measure that decided on all examples. Leaving the vectors unchanged has a gain of 0.
     """
     values = scores.values[choice.measure]
     rng = np.random.default_rng(seed)

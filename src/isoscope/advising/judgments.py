@@ -50,8 +50,8 @@ Qrels = dict[str, dict[str, float]]
 def read_pairs(source: Any) -> NamedPairs:
     """Read graded pairs from a file (.tsv, .csv, .txt, .jsonl, .parquet), or from three sequences.
 
-    A file has three columns (first, second, score) or names them in its first line: ``id1``, ``id2``, ``score``;
-    ``sentence1``, ``sentence2``, ``score``; or similar names.
+    A file has exactly three columns (first, second, score), or a header line with the names ``id1``, ``id2``,
+    ``score``; ``sentence1``, ``sentence2``, ``score``; or similar names.
     """
     if isinstance(source, str | os.PathLike):
         first, second, scores, where = *_read_pair_columns(Path(source).expanduser()), str(source)
@@ -83,7 +83,7 @@ def read_pairs(source: Any) -> NamedPairs:
 def read_qrels(source: Any) -> Qrels:
     """Read relevance judgments from a TREC file (query, iteration, document, relevance), a BEIR file or a dict.
 
-    The columns of a BEIR file are query, document and score. A first line of column names is skipped.
+    The columns of a BEIR file are query, document and score. A header line is skipped.
 
     >>> read_qrels({"q1": {"d1": 1}})
     {'q1': {'d1': 1.0}}
@@ -93,7 +93,9 @@ def read_qrels(source: Any) -> Qrels:
         try:
             qrels = {str(q): {str(d): float(r) for d, r in judged.items()} for q, judged in source.items()}
         except (AttributeError, TypeError, ValueError) as error:
-            raise ParameterError(f"qrels is not {{query: {{document: relevance}}}}: {error}") from error
+            raise ParameterError(
+                f"qrels is not a dict of the form {{query: {{document: relevance}}}}: {error}"
+            ) from error
         for query, judged in qrels.items():
             if not np.isfinite(list(judged.values())).all():
                 raise MissingValueError(f"qrels: a relevance for query {query!r} is not finite: need finite numbers")
@@ -117,7 +119,7 @@ def read_qrels(source: Any) -> Qrels:
     for i, (query, document, relevance) in enumerate(zip(columns[0], *columns[-2:], strict=True)):
         if is_number(relevance) and np.isfinite(float(relevance)):
             qrels.setdefault((query or "").strip(), {})[(document or "").strip()] = float(relevance)
-        elif table.lines[i] > 1 or is_number(relevance):  # the first line may contain the column names
+        elif table.lines[i] > 1 or is_number(relevance):  # the first line may be a header line
             raise FileFormatError(f"{table.where(i)}: the relevance is {relevance!r}: need a finite number")
     if not qrels:
         raise MissingValueError(_no_judgments(path))

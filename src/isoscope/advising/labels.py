@@ -31,9 +31,9 @@ _PENALTIES = 10.0 ** np.arange(-4, 2)  # relative to the mean variance
 class LinearProbe:
     """Ridge regression on one-hot labels 0…c−1, with the penalty that minimizes the leave-one-out error.
 
-    That error has a closed form: with X = PVᵀ along the principal directions, the residual of row i when it is left out
-    is its residual divided by 1 − hᵢ. An iterative probe would stop early in a badly scaled space, and repairs would
-    get credit for better convergence.
+    This error has a closed form: the leave-one-out residual of row i is its residual divided by 1 − hᵢ, where hᵢ is the
+    leverage of the row. An iterative probe would stop early in a badly scaled space, and repairs would get credit for
+    better convergence.
     """
 
     def __init__(self, X: np.ndarray, labels: np.ndarray):
@@ -61,15 +61,15 @@ class LinearProbe:
             residuals = (targets - fitted) / np.maximum(1 - 1 / len(X) - leverage, 1e-9)[:, None]
             if (error := float(np.sum(residuals**2))) < least:
                 least, self.coefficients = error, V @ weights
-                # the mean label stays that of all rows: without a row its own label would always be rarer
+                # keep the mean label of all rows: leaving out a row would always make its own label rarer
                 self.left_out = self.shares + (fitted - leverage[:, None] * targets) / (1 - leverage)[:, None]
 
     def predict(self, Z: np.ndarray) -> np.ndarray:
-        """Return the label of each row of Z."""
+        """Return the predicted label of each row of Z."""
         return np.asarray(np.argmax((Z / self.unit - self.mean) @ self.coefficients + self.shares, axis=1))
 
     def leave_one_out(self) -> np.ndarray:
-        """Return the label of each row of X as predicted by a probe that did not learn from that row."""
+        """Return the label of each row of X as predicted by a probe that was fitted without that row."""
         return np.asarray(np.argmax(self.left_out, axis=1))
 
 
@@ -80,9 +80,9 @@ _MAX_CLUSTERED = 4_000
 class Labels(Task):
     """Accuracy of a linear probe and of the 10 nearest neighbors, and the chance-adjusted V-measure of k-means.
 
-    Each row is classified by all other rows (leave-one-out); k-means gets the number of classes and is averaged over
-    several starts. Equal rows count once. With `new_rows`, the repair, the probe and the neighbors use only the other
-    folds.
+    Each row is classified with a model of all other rows (leave-one-out). K-means uses as many clusters as there are
+    classes, and its score is averaged over several starts. Equal rows count once. With `new_rows`, the repair, the
+    probe and the neighbors use only the other folds.
     """
 
     measures: ClassVar = {
@@ -100,7 +100,7 @@ class Labels(Task):
         first = np.sort(np.unique(row_identity(rows.vectors), return_index=True)[1])
         self.rows = rows.at(first)
         if len(first) < len(rows):
-            self.notes.append(f"{plural(len(rows) - len(first), 'row')} equal an earlier row and do not count again.")
+            self.notes.append(f"Equal rows count once: {plural(len(rows) - len(first), 'repeated row')} skipped.")
         check_folds(folds, len(first), "distinct rows")
         names, self.labels = np.unique(np.asarray(labels)[first], return_inverse=True)
         if len(names) < 2:
@@ -108,7 +108,7 @@ class Labels(Task):
         if 2 * len(names) > len(self.labels):
             raise ParameterError(
                 f"{len(self.labels)} distinct rows have {plural(len(names), 'distinct label')}: need labels that "
-                "several rows share; is this a column of ids?"
+                "several rows share, not unique ids"
             )
         self.seed = seed
         everything = np.arange(len(self.labels))
@@ -146,7 +146,7 @@ class Labels(Task):
         Z /= float(np.abs(Z).max()) or 1.0
         some = Z[np.sort(np.random.default_rng(self.seed).permutation(len(Z))[:_MAX_CLUSTERED])]
         codes = []
-        # one thread: with more, k-means on few rows mostly waits
+        # one thread, because several threads mostly wait for each other on few rows
         with threadpool_limits(1), warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than classes
             for start in range(_CLUSTERINGS):
@@ -156,12 +156,12 @@ class Labels(Task):
 
 
 def _independent_examples(m: int) -> csr_array:
-    """Return the units of examples that share no rows."""
+    """Return the matrix for `Units` of examples that share no rows."""
     return csr_array((np.ones(m), (np.arange(m), np.arange(m))), shape=(m, m))
 
 
 def stratified_folds(labels: np.ndarray, folds: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Return the rows in random order, in folds that contain about the same share of every label."""
+    """Split the rows at random into folds that contain about the same share of every label."""
     shuffled = rng.permutation(len(labels))
     by_label = shuffled[np.argsort(labels[shuffled], kind="stable")]
     home = np.empty(len(labels), np.int64)
@@ -186,7 +186,7 @@ _MAX_SCORED, _MAX_FITTED = 4_000, 10_000  # numbers of rows
 class Unlabeled(Task):
     """The share of a row's 10 nearest neighbors on which two random halves of the coordinates agree.
 
-    This is split-half reliability: neighbors that depend on a few coordinates are found by one half only. A repair is
+    This is split-half reliability: neighbors that depend on a few coordinates are found in only one half. A repair is
     fitted to each half separately, since otherwise it would make the halves dependent. The score says nothing about
     what the vectors are used for. With `new_rows`, the scored rows are held out of the fit.
     """
@@ -236,7 +236,7 @@ class Unlabeled(Task):
 
 
 def halve_repair(repair: Repair) -> Repair:
-    """Return the same repair, unfitted, for half the dimensions; a repair that keeps k dimensions then keeps k/2."""
+    """Return an unfitted copy of a repair for half of the dimensions; if it keeps k dimensions, the copy keeps k/2."""
     if isinstance(repair, Chain):
         return Chain([halve_repair(step) for step in repair.steps])
     repair = clone(repair)
@@ -264,5 +264,5 @@ def unlabeled_task(store: Store, settings: AdviceSettings, progress: Progress) -
     note_sample(task)
     if "labels" in store.columns:
         name = store.columns["labels"]
-        task.notes.append(f"The source has a column of labels, “{name}”; to use it, pass --labels {name}.")
+        task.notes.append(f"The source has a label column, “{name}”; to use it, pass --labels {name}.")
     return task

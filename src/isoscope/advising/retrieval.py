@@ -70,9 +70,9 @@ _NDCG_DEPTH, _RECALL_DEPTH = 10, 100
 class Retrieval(Task):
     """nDCG@10 and recall@100, as defined by trec_eval and BEIR, for queries run against all documents.
 
-    Repairs learn only from the documents, never from queries or judgments. So they are fitted to the whole corpus, as
-    in production. With `new_rows`, a random subset of the documents is held out of each fit; it does not depend on the
-    judgments.
+    Repairs learn only from the documents, never from queries or judgments, so they are fitted to the whole corpus, as
+    in production. With `new_rows`, a random subset of the documents is held out of each fit; the subset does not depend
+    on the judgments.
     """
 
     measures: ClassVar = {"ndcg@10": "nDCG@10", "recall@100": "recall@100"}
@@ -103,8 +103,8 @@ class Retrieval(Task):
             self.rounds = [Round(np.setdiff1d(np.arange(len(rows)), part), everything) for part in held_out]
         if len(rows) < rows.total:
             self.notes.append(
-                f"Queries searched {len(rows):,} of {rows.total:,} documents, including all judged ones: scores are "
-                "higher than in the whole corpus, and gains may differ from those there."
+                f"Queries were run against {len(rows):,} of {rows.total:,} documents, including all judged ones: "
+                "scores are higher than on the whole corpus, and gains may differ."
             )
 
     def score(self, repair: Repair, round: Round) -> dict[str, ExampleScores]:
@@ -122,7 +122,7 @@ class Retrieval(Task):
 
 
 def _query_links(queries: np.ndarray, relevant: list[dict[int, float]], rows: Rows) -> csr_array:
-    """Return a matrix of what queries share: relevant documents (equal documents count as one) and equal vectors."""
+    """Return a matrix that links queries with the same relevant documents (equal documents count as one) or vectors."""
     judged = np.unique([row for of in relevant for row in of]).astype(np.int64)
     identity = row_identity(rows.vectors[judged])
     same_query = row_identity(queries) + len(judged)
@@ -189,7 +189,7 @@ def retrieval_task(store: Store, queries: Store, qrels: Any, settings: AdviceSet
         rows, vectors, relevant, settings.metric, settings.folds, settings.seed, new_rows=settings.new_rows
     )
     if dropped:
-        task.notes.append(f"Judgments of {dropped:,} unknown queries or documents were dropped.")
+        task.notes.append(f"Judgments that refer to {dropped:,} unknown queries or documents were dropped.")
     if len(queries) > len(kept):
         task.notes.append(f"{len(queries) - len(kept):,} of {len(queries):,} queries have no relevant document.")
     return task

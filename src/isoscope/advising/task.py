@@ -65,9 +65,9 @@ class Task(ABC):
     """A task: examples of what the vectors are used for."""
 
     measures: ClassVar[dict[str, str]]
-    """The name of each measure, and the words for it in a sentence; the first decides if several could."""
+    """The identifier of each measure, and its name in a sentence; if several could decide, the first one does."""
     example: ClassVar[str]
-    """The kind of an example: a pair, a query or a row."""
+    """What an example is: a pair, a query or a row."""
     variance_factors: ClassVar[dict[str, float]] = {}
     """For each measure: its largest possible variance, relative to that of independent units."""
 
@@ -91,13 +91,13 @@ class Task(ABC):
 
     @abstractmethod
     def score(self, repair: Repair, round: Round) -> dict[str, ExampleScores]:
-        """Fit a repair to the round's rows and return its score on the round's examples for each measure."""
+        """Return the scores of a repair, fitted to the round's rows, on the round's examples for each measure."""
 
     def _note_links(self) -> None:
         if self.units.links is not None:
             self.notes.append(
-                f"Most {PLURALS[self.example]} are connected through shared rows: two of them count as dependent if "
-                "they share a row themselves."
+                f"Most {PLURALS[self.example]} are connected through shared rows, so two of them count as dependent "
+                "only if they share a row directly."
             )
 
 
@@ -123,8 +123,8 @@ def check_fit_rows(fit_rows: np.ndarray, total: int) -> None:
     """Raise an error if fewer than half of the rows remain for fitting after rows are held out."""
     if 2 * len(fit_rows) < total:
         raise TooFewRowsError(
-            f"holding out the examples of one fold leaves {len(fit_rows):,} of {total:,} rows to fit on: new_rows "
-            "(--new-rows) needs at least half; use more folds, or a source with more rows"
+            "new_rows (--new-rows) must fit on at least half of the rows, but holding out the examples of one fold "
+            f"leaves only {len(fit_rows):,} of {total:,}: use more folds, or a source with more rows"
         )
 
 
@@ -136,7 +136,7 @@ class Rows:
     numbers: np.ndarray
     """Each row's number in the source."""
     total: int
-    """The number of rows of the source."""
+    """The number of rows in the source."""
     sketch: Sketch
     """The sketch of all rows of the source."""
     sampled: np.ndarray
@@ -196,7 +196,7 @@ def read_rows(
 
 
 def find_rows(store: Store, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the row number of each name (an id, else a text, else a row number), and which names are unknown."""
+    """Return the row number for each name, which is an id, a text or a row number, and a mask of unknown names."""
     best: tuple[np.ndarray, np.ndarray] | None = None
     for role in ("ids", "text"):
         values = store.column(role) if role in store.columns else None
@@ -222,7 +222,7 @@ def _parse_row_number(name: str, n: int) -> int:
 
 
 def check_known(names: Sequence[str], unknown: np.ndarray, what: str, store: Store) -> None:
-    """Raise an error if names are unknown; it states their number and the first of them."""
+    """Raise an error if names are unknown; the message states how many, and the first of them."""
     if not unknown.any():
         return
     missing = list(dict.fromkeys(name for name, gone in zip(names, unknown, strict=True) if gone))

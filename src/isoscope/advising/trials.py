@@ -37,12 +37,12 @@ class Trials:
 
     candidates: list[Candidate]
     repairs: list[Repair]
-    """Fitted to the whole source: what is saved is what was scored."""
+    """The repairs, fitted to the whole source."""
     scores: Scores
     shapes: list[dict[str, float]]
     """IsoScore, mean cosine and silhouette of each candidate's space, on rows it was not fitted to."""
     left_out: dict[str, str] = field(default_factory=dict)
-    """Candidates that could not be fitted, and why."""
+    """The candidates that could not be fitted, and the reason for each."""
 
 
 def try_candidates(task: Task, store: Store, candidates: Sequence[Candidate], seed: int, progress: Progress) -> Trials:

@@ -74,20 +74,21 @@ def audit(
     source : path, array, DataFrame, Dataset or store
         The vectors: anything that `open_store` opens.
     by : column name, or one value per row, optional
-        Audit each group of rows separately, in the same passes: each layer, label or range of frequencies. A column
-        with more than 24 distinct numbers is split into 8 ranges with about the same number of rows. If a column
-        contains more than 24 names, only the 24 most frequent are audited. Returns a `GroupedAudit`.
+        The group of each row, such as its layer, label or frequency. Each group is audited separately, in the same
+        passes, and the result is a `GroupedAudit`. A column with more than 24 distinct numbers is split into 8 ranges
+        with about the same number of rows. In a column with more than 24 distinct names, only the 24 most frequent ones
+        are audited.
     labels, types, text, frequency : column name, or one value per row, optional
         The class of each row, the token it is an instance of, the text to show for it, and how often it occurs.
     groups : column name, or one value per row, optional
         The group of each row, if rows depend on each other: the text of each token, or the document of each passage.
-        The unbiased IsoScore then compares only rows from different groups, and the intervals of the shape treat
-        groups, not rows, as independent. The column `document`, which `isoscope embed` writes, is used by default.
+        The unbiased IsoScore then compares only rows from different groups, and the confidence intervals treat groups,
+        not rows, as independent. The column `document`, which `isoscope embed` writes, is used by default.
         Without groups, all rows are treated as independent.
     vectors : str, optional
         The column that contains the vectors, if there are several candidates.
     queries : like `source`, optional
-        Queries that search the source.
+        Query vectors; the source is the corpus being searched.
     metric : {"cosine", "euclidean"}
         How rows are compared, for neighbors and for labels.
     sample : int
@@ -97,8 +98,8 @@ def audit(
     nonfinite : {"raise", "drop"}
         Raise an error for rows with NaN or infinity, or drop and count them.
     progress : bool or function
-        Whether to show a progress bar; or a function that receives the stage, the number of rows read and the share
-        done.
+        Whether to show a progress bar; or a function that is called with the stage, the number of rows read and the
+        share of the work done (0 to 1).
     engine : {"local", "dask"}, address of a Dask scheduler, or dask.distributed.Client
         Where the rows are read: in threads of this process, by the current Dask client (or Dask's threads), or on a
         cluster.

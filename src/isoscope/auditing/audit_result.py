@@ -45,7 +45,7 @@ class Audit:
     settings: Settings
     findings: list[Finding]
     skipped: dict[str, str]
-    """Measurements that could not be made, with the reason."""
+    """The measurements that could not be made, and the reason for each."""
     similarity: Similarity
     """The percentiles of cosines in this space."""
     columns: dict[str, str] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Audit:
 
     @classmethod
     def of(cls, measured: Measurements, unusable: Mapping[str, str] | None = None) -> Audit:
-        """Return an audit with a verdict on each of the measurements.
+        """Create an audit by judging the measurements.
 
         `unusable` lists the columns that had to be ignored, with the reasons.
         """
@@ -131,12 +131,12 @@ class Audit:
 
     @classmethod
     def from_json(cls, path: str | os.PathLike[str]) -> Audit:
-        """Read an audit that `to_json` wrote; its chart data is not included."""
+        """Read an audit that was written by `to_json`; the file does not contain the chart data."""
         return cls.from_dict(read_json(path, SCHEMA, "isoscope audit --json"), path)
 
     @classmethod
     def from_dict(cls, content: dict[str, Any], path: str | os.PathLike[str]) -> Audit:
-        """Return the audit that `to_dict` converted to a dict; error messages mention `path`."""
+        """Create an audit from a dict returned by `to_dict`; error messages mention `path`."""
         try:
             return cls(
                 source=content["source"]["name"],
@@ -154,7 +154,7 @@ class Audit:
             raise FileFormatError(f"{path} is not a complete audit: {type(error).__name__} {error}") from error
 
     def to_html(self, path: str | os.PathLike[str], *, baseline: Audit | None = None) -> None:
-        """Write the report as one self-contained HTML page, atomically; `baseline` adds the changes since then."""
+        """Atomically write the report as HTML; if `baseline` is given, include the changes since the baseline."""
         with atomic_replace(path) as temporary:
             temporary.write_text(render("Audit", "page", [self], baseline=baseline), encoding="utf-8")
 
@@ -175,7 +175,7 @@ class Audit:
     # figures
 
     def plot_spectrum(self, ax: Axes | None = None) -> Axes:
-        """Draw each direction's share of the variance, compared with isotropic data."""
+        """Draw each principal component's share of the variance, compared with isotropic data."""
         axes: Axes = render("Audit", "spectrum", self._require_pictures(), ax)
         return axes
 
@@ -195,9 +195,9 @@ class Audit:
         *,
         color: Literal["labels", "clusters", "kinds", "frequency", "lengths"] = "labels",
     ) -> Axes:
-        """Draw the rows along the first two principal directions, or three if `ax` is 3-D.
+        """Draw the rows along the first two principal components, or the first three if `ax` is 3-D.
 
-        `color` selects what the colors show; "kinds" stands for the kinds of tokens.
+        `color` selects what the colors show; "kinds" means the kinds of tokens.
         """
         axes: Axes = render("Audit", "points", self._require_pictures(), ax, color)
         return axes
@@ -210,7 +210,7 @@ class Audit:
     def _require_pictures(self) -> Pictures:
         if self.pictures is None:
             raise NotFoundError(
-                "this audit was loaded from JSON, which does not store plots: run the audit on the vectors again"
+                "this audit was loaded from JSON, which does not contain the data for plots: run the audit again"
             )
         return self.pictures
 

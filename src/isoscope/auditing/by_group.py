@@ -74,7 +74,8 @@ def measure_groups(
     if not measured:
         group, why = next(iter(skipped.items()))
         raise TooFewRowsError(
-            f"none of the {len(names)} groups of {store.name} by {by} can be measured; {group}: {why}"
+            f"{store.name} was grouped by {by}, but none of the {len(names)} groups can be measured; "
+            f"group {group}: {why}"
         )
     return GroupMeasurements(measured, skipped, settings)
 
@@ -218,7 +219,7 @@ def split_by_group(batches: Iterable[Batch], codes: np.ndarray, counts: np.ndarr
 
 
 def _split(batch: Batch, codes: np.ndarray) -> Iterator[_GroupBatch]:
-    """Yield the rows of a batch by group."""
+    """Yield the rows of a batch, split by group."""
     own = codes[batch.start : batch.start + len(batch.vectors)]
     if own[0] >= 0 and (own == own[0]).all():
         yield int(own[0]), batch

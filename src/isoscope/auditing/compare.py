@@ -55,7 +55,7 @@ class Change:
     def __str__(self) -> str:
         before = "–" if self.before is None else f"{self.before.shown} ({self.before.verdict})"
         after = "–" if self.after is None else f"{self.after.shown} ({self.after.verdict})"
-        within = " within its verdict" if self.trend != self.direction else ""
+        within = ", with the same verdict" if self.trend != self.direction else ""
         return f"{self.title}: {before} → {after}, {self.trend}{within}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class HeldOutComparison:
 
     @property
     def note(self) -> str:
-        """A description of the evaluation in two sentences."""
+        """The evaluation, described in two sentences."""
         return (
             f"Both audits measure the same {self.measured:,} rows, before and after {self.repair} fitted on "
             f"{self.fitted:,} other rows. The vectors that were written come from {self.repair} fitted on all "

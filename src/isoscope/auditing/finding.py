@@ -1,4 +1,4 @@
-"""A finding: one number of an audit with its verdict, its meaning and advice."""
+"""A finding: one number from an audit, with its verdict, meaning and advice."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Range:
 
     @classmethod
     def lower_is_better(cls, look: float, bad: float, source: str, null: float | None = None) -> Range:
-        """Return a range in which small values are good; values of at least `look` or `bad` get that verdict."""
+        """Return a range in which low values are good: values from `look` or `bad` on get the verdict of that name."""
         return cls((-math.inf, math.nextafter(look, -math.inf)), (-math.inf, bad), source, null)
 
     @classmethod
     def higher_is_better(cls, look: float, bad: float, source: str, null: float | None = None) -> Range:
-        """Return a range in which large values are good; values below `look` or `bad` get that verdict."""
+        """Return a range in which high values are good: values below `look` or `bad` get the verdict of that name."""
         return cls((look, math.inf), (math.nextafter(bad, -math.inf), math.inf), source, null)
 
     def verdict(self, value: float) -> Verdict:
@@ -50,7 +50,7 @@ class Range:
 
 @dataclass(frozen=True, repr=False)
 class Finding:
-    """One number of an audit, with its verdict, meaning and advice.
+    """One number from an audit, with its verdict, meaning and advice.
 
     `str(finding)` is the line that the terminal shows.
     """
@@ -66,7 +66,7 @@ class Finding:
     meaning: str
     advice: str
     rows: int
-    """The number of rows it was measured on."""
+    """The number of rows that were measured."""
     form: Form = "number"
     sampled: bool = False
     details: dict[str, Any] = field(default_factory=dict)
@@ -136,7 +136,7 @@ class Finding:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Finding:
-        """Return the finding that `to_dict` converted to a dict."""
+        """Create a finding from a dict returned by `to_dict`."""
 
         def ends(pair: list[float | None]) -> tuple[float, float]:
             return (-math.inf if pair[0] is None else pair[0], math.inf if pair[1] is None else pair[1])

@@ -54,7 +54,7 @@ class GroupedAudit:
     """Separate audits of groups of rows.
 
     `grouped["6"]` is the audit of a group by its name, `grouped[6]` by its value. `grouped.series("mean_cosine")` is
-    one finding over the groups.
+    one finding across the groups.
 
     Examples
     --------
@@ -78,7 +78,7 @@ class GroupedAudit:
     ordered: bool
     """Whether the groups are numbers or ranges of numbers, so that a line can connect them."""
     skipped: dict[str, str]
-    """Groups that could not be measured, with the reason."""
+    """The groups that could not be measured, and the reason for each."""
     left_out: int
     """The number of rows in groups that were not measured."""
     settings: Settings
@@ -94,7 +94,7 @@ class GroupedAudit:
         by: str,
         unusable: Mapping[str, str] | None = None,
     ) -> GroupedAudit:
-        """Return the audits of all groups with their verdicts, given the measurements.
+        """Create the audit of each group by judging its measurements.
 
         `unusable` lists the columns that had to be ignored, with the reasons.
         """
@@ -151,7 +151,7 @@ class GroupedAudit:
     def detail(self, finding: str, *path: str | int) -> np.ndarray:
         """Return a number from a finding's details for each group; NaN if a group lacks it.
 
-        `grouped.detail("anisotropy", "centred", 0)` is the first direction's share of the variance.
+        `grouped.detail("anisotropy", "centred", 0)` is the first principal component's share of the variance.
         """
         if finding not in FINDINGS:
             raise KeyError(f"{finding} is not a finding: choose from {', '.join(FINDINGS)}")
@@ -202,7 +202,7 @@ class GroupedAudit:
 
     @classmethod
     def from_json(cls, path: str | os.PathLike[str]) -> GroupedAudit:
-        """Read audits that `to_json` wrote; their chart data is not included."""
+        """Read a grouped audit that was written by `to_json`; the file does not contain the chart data."""
         content = read_json(path, SCHEMA, "isoscope audit --by … --json")
         try:
             return cls(
@@ -217,9 +217,7 @@ class GroupedAudit:
                 version=content["isoscope"],
             )
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            raise FileFormatError(
-                f"{path} is not a complete audit by groups: {type(error).__name__} {error}"
-            ) from error
+            raise FileFormatError(f"{path} is not a complete grouped audit: {type(error).__name__} {error}") from error
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write the report as one self-contained HTML page, atomically."""
@@ -227,7 +225,7 @@ class GroupedAudit:
 
 
 def write_page(audits: Sequence[GroupedAudit], path: str | os.PathLike[str]) -> None:
-    """Write the HTML page for one grouped audit, or for several to compare."""
+    """Write an HTML page for one grouped audit, or for several side by side."""
     with atomic_replace(path) as temporary:
         temporary.write_text(render("GroupedAudit", "page", audits), encoding="utf-8")
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 MAX_GROUPS = 24
 """The largest number of groups that are measured separately."""
 MAX_LAYERS = 1_000
-"""The same for the layers of a model, which are never merged into ranges."""
+"""The largest number of layers that are measured separately; layers are never merged into ranges."""
 RANGES = 8
-"""The number of ranges into which a column with more distinct numbers is split."""
+"""The number of ranges into which a column with more than MAX_GROUPS distinct numbers is split."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class Grouping:
     values: list[int | float | str]
     """The value of each group; for a range, the value of its middle row."""
     codes: np.ndarray
-    """(n,): the group of each row; −1 for a row that is in no group."""
+    """The group of each row, with shape (n,); −1 for a row that is in no group."""
     ordered: bool
     """Whether the groups are numbers or ranges of numbers."""
     others: dict[str, str] = field(default_factory=dict)
-    """Groups that are left out, with the reason."""
+    """The groups that are left out, and the reason for each."""
 
     @property
     def counts(self) -> np.ndarray:
@@ -102,7 +102,7 @@ def _group_by_name(values: np.ndarray, most: int) -> Grouping:
 
 
 def _group_by_range(different: np.ndarray, codes: np.ndarray) -> Grouping:
-    """Return ranges with about the same number of rows; rows with equal values stay together."""
+    """Return ranges with about the same number of rows; tied values are always placed in the same range."""
     counts = np.bincount(codes, minlength=len(different))
     middles = np.cumsum(counts) - counts / 2  # the middle position of each value's rows
     places = np.minimum((middles * RANGES / counts.sum()).astype(np.int64), RANGES - 1)

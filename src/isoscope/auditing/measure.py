@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from isoscope.stores.store import Store
 
 LID_NEIGHBORS = 100
-"""The number of neighbors for the local dimension (Cai et al.), if there are ten times as many rows."""
+"""The number of neighbors for the local dimension (Cai et al.), if there are at least ten times as many rows."""
 LIST_LENGTH = 10
 """The length of a list of nearest rows, for hubness and for the agreement of two spaces."""
 COSINE_BINS = 2**14
@@ -117,7 +117,7 @@ class Measurements:
     unit_partition: np.ndarray
     """The same for rows scaled to a root-mean-square length of 1."""
     cosines: np.ndarray
-    """Counts of the cosines of all pairs of the sample, in equal bins from −1 to 1."""
+    """A histogram of the cosines of all pairs in the sample, with equal bins from −1 to 1."""
     around: Neighborhood | None
     """The nearest neighbors of some rows among all rows."""
     lists: Neighborhood | None
@@ -127,7 +127,7 @@ class Measurements:
     near_duplicates: NearDuplicates | None
     """The near-duplicates of the rows in `around`."""
     list_overlaps: dict[tuple[str, str], np.ndarray]
-    """For each pair of metrics: the share of nearest rows that both find, by query row; empty if there are few rows."""
+    """For each pair of metrics: the share of nearest rows that both find, per query row; empty for few rows."""
     clusters: ClusterChoice | None
     cluster_positions: np.ndarray
     """The positions of the clustered rows in the sample."""
@@ -143,7 +143,7 @@ class Measurements:
     columns: dict[str, str] = field(default_factory=dict)
     n_dropped_types: int = 0
     skipped: dict[str, str] = field(default_factory=dict)
-    """Measurements that could not be made, with the reason."""
+    """The measurements that could not be made, and the reason for each."""
 
     @property
     def n(self) -> int:
@@ -297,11 +297,11 @@ class MeasurementRun:
 
 
 def _check_measurable(name: str, sketch: Sketch, sample: Sample) -> None:
-    """Raise an error if the rows have no shape to measure."""
+    """Raise an error if the rows are too few, too many are zero, or their norms are out of range."""
     if sketch.n < 4 or sketch.d < 2:
         raise TooFewRowsError(
-            f"{name} has {sketch.n} vectors with {sketch.d} dimensions: an audit needs at least 4 vectors with 2 "
-            "dimensions"
+            f"{name} has {sketch.n} vectors with {sketch.d} dimensions: an audit needs at least 4 vectors and at "
+            "least 2 dimensions"
         )
     if sketch.n - sketch.zeros < 2:
         raise TooFewRowsError(
@@ -309,20 +309,20 @@ def _check_measurable(name: str, sketch: Sketch, sample: Sample) -> None:
         )
     if not _LENGTH_RANGE[0] < sketch.greatest_norm < _LENGTH_RANGE[1]:
         raise InputError(
-            f"the longest vector in {name} has length {sketch.greatest_norm:.3g}: need a length from "
+            f"the largest vector norm in {name} is {sketch.greatest_norm:.3g}: need a norm from "
             f"{_LENGTH_RANGE[0]:g} to {_LENGTH_RANGE[1]:g}; rescale the vectors"
         )
     if nonzero_rows(sample.vectors).sum() < 2:
         raise TooFewRowsError(
-            f"{sketch.zeros:,} of {sketch.n:,} vectors in {name} are zero, and nearly all in the sample: drop the zero "
-            "vectors first"
+            f"{sketch.zeros:,} of {sketch.n:,} vectors in {name} are zero, including nearly all of the sampled "
+            "vectors: drop the zero vectors first"
         )
 
 
 def measure_cosines(
     store: Store, *, settings: Settings, progress: Progress, engine: Engine
 ) -> tuple[np.ndarray, Neighborhood | None]:
-    """Return a histogram of the sample's cosines, and the nearest neighbors; read the store at most twice."""
+    """Return a histogram of a sample's cosines, and nearest neighbors, from at most two passes over the store."""
     first = first_pass(engine, store, settings, progress, "summing up")
     sketch, sample = first.sketch, first.sample
     placed = RowScaling("cosine", sketch)
@@ -361,7 +361,7 @@ def count_queries(n: int, sample: int) -> int:
 
 
 def count_lid_neighbors(n: int) -> int:
-    """Return the number of neighbors for the local dimension: a tenth of the n rows, limited to 10 to 100."""
+    """Return the number of neighbors for the local dimension: a tenth of the n rows, but from 10 to 100."""
     return min(max(n // 10, LIST_LENGTH), LID_NEIGHBORS, n - 1)
 
 
@@ -372,10 +372,10 @@ class _SampleSearch:
         self.placed, self.sketch, self.sample, self.usable = placed, sketch, sample, usable
         self.search: NeighborSearch | None = None
         self.cosines: np.ndarray | None = None
-        """Counts of the cosines of all pairs of the sample, if the search computed them."""
+        """A histogram of the cosines of all pairs in the sample, if the search computed them."""
         self.enough = len(usable) >= 4
         if not self.enough:
-            skipped["neighbors"] = f"{len(usable)} rows are nonzero: need at least 4 for neighbors"
+            skipped["neighbors"] = f"{len(usable)} rows are nonzero: need at least 4 to measure nearest neighbors"
         elif len(sample) < sketch.n:
             ask = sample.first(count_queries(sketch.n, len(sample)))
             self.ask = ask[np.isin(ask, usable)]
@@ -425,14 +425,14 @@ class _QuerySearch:
 
 
 def percentile(counts: np.ndarray, cosine: float) -> float:
-    """Return the share of pairs (0 to 1) with a cosine below this one, given counts in equal bins from −1 to 1."""
+    """Return the share of pairs (0 to 1) with a lower cosine, given a histogram with equal bins from −1 to 1."""
     place = (cosine + 1) / 2 * len(counts)
     below = min(max(math.floor(place), 0), len(counts) - 1)  # cosines in the same bin do not count as lower
     return float(counts[:below].sum()) / float(counts.sum())
 
 
 def quantile(counts: np.ndarray, share: float) -> float:
-    """Return the cosine below which this share of pairs lies."""
+    """Return the cosine below which this share of pairs lies, given a histogram with equal bins from −1 to 1."""
     some = np.flatnonzero(counts)
     edges = np.linspace(-1, 1, len(counts) + 1)[some[0] : some[-1] + 2]
     below = np.concatenate([[0], np.cumsum(counts[some[0] : some[-1] + 1])]) / counts.sum()

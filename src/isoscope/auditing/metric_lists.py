@@ -33,7 +33,7 @@ def list_overlaps(rows: np.ndarray, asked: np.ndarray, k: int) -> dict[tuple[str
     >>> {pair: share.tolist() for pair, share in list_overlaps(X, np.asarray([0]), 1).items()}
     {('cosine', 'inner_product'): [0.0], ('cosine', 'euclidean'): [1.0], ('inner_product', 'euclidean'): [0.0]}
     """
-    unit = float(max(rows.max(), -rows.min()))  # squares neither overflow nor vanish
+    unit = float(max(rows.max(), -rows.min()))  # squares neither overflow nor underflow
 
     def scaled(part: slice | np.ndarray) -> np.ndarray:
         return np.asarray(rows[part], np.float64) / unit

@@ -9,11 +9,11 @@ import numpy as np
 CLOSE_SHARE = 0.03
 """Near-duplicates are closer than this share of the typical distance between two rows."""
 DENSE_SHARE = 0.01
-"""Neighbors within this share of the typical distance may all be near-duplicates; they do not count as density."""
+"""Neighbors within this share of the typical distance may all be near-duplicates; the density estimate ignores them."""
 FALSE_DISCOVERY_RATE = 0.05
 """The expected share of false positives among the reported rows (Benjamini and Hochberg, 1995)."""
 
-_DENSITY_NEIGHBORS = 10  # neighbors that estimate the density near a row; all neighbors are tried as well
+_DENSITY_NEIGHBORS = 10  # neighbors for the first estimate of the density near a row; the second uses all neighbors
 _PAIRED_ROWS = 4_000  # rows from which the typical distance is estimated
 
 
@@ -26,9 +26,9 @@ class NearDuplicates:
     rows: int
     """The number of query rows with a near-duplicate."""
     pairs: np.ndarray
-    """(p, 2): the row numbers of each pair, closest pair first."""
+    """The row numbers of each pair, closest pair first, with shape (p, 2)."""
     distances: np.ndarray
-    """(p,): their distances, as shares of the typical distance."""
+    """The distances of the pairs, as shares of the typical distance, with shape (p,)."""
     neighbors: int
     """The number of near-duplicates, summed over the query rows."""
 
@@ -52,16 +52,17 @@ def near_duplicates(
 ) -> NearDuplicates:
     """Find the near-duplicates of rows among their nearest neighbors; exact copies (distance 0) do not count.
 
-    Where the density is smooth, each of the k−1 rows that are closer to a row than its k-th distance r_k lies within r
-    of it with probability (r/r_k)^m. Here, m is the local dimension. A pair counts if its distance is significantly
-    small under this model, at a false discovery rate of 5% over all query rows, and below 3% of the typical distance.
+    The null model is a smooth density. Let r_k be the distance from a row to its k-th neighbor, and m the local
+    dimension. Each of the k−1 nearer neighbors then lies within a distance r with probability (r/r_k)^m. A pair counts
+    if its distance is significantly small under this model, at a false discovery rate of 5% over all query rows, and
+    below 3% of the typical distance.
 
     Parameters
     ----------
     asked : (q,) integers
-        The numbers of the query rows.
+        The row numbers of the queries.
     distances, indices : (q, k) arrays
-        The distances and row numbers of their nearest rows, nearest first.
+        The distances and row numbers of the nearest rows to each query, nearest first.
     typical : float
         The typical distance between two rows.
     n, d : int
@@ -94,9 +95,9 @@ def near_duplicates(
 def _p_values(distances: np.ndarray, typical: float, n: int, d: int) -> np.ndarray:
     """Return, for each distance, the probability that a row has a neighbor this close by chance.
 
-    The density is estimated from the ten nearest neighbors, which works inside small clusters, and from all of them,
-    which outnumber a group of near-duplicates. If all neighbors of a row are very near, the density is unknown; then
-    all n rows are assumed to lie within half of the typical distance.
+    The density is estimated twice: from the ten nearest neighbors, which works inside small clusters, and from all
+    neighbors, which outnumber a group of near-duplicates. If all neighbors of a row are very near, the density is
+    unknown; all n rows are then assumed to lie within half of the typical distance.
     """
     k = distances.shape[1]
     scales = [_DENSITY_NEIGHBORS, k] if k >= 2 * _DENSITY_NEIGHBORS else [k]
@@ -118,6 +119,6 @@ def _p_values(distances: np.ndarray, typical: float, n: int, d: int) -> np.ndarr
 
 
 def _probability_within(ratios: np.ndarray, dimension: np.ndarray | float, rows: int) -> np.ndarray:
-    """Return the probability that one of several points, uniform in a ball, is this close to the center."""
+    """Return the probability that at least one of several uniform points in a ball is this close to the center."""
     share = np.minimum(np.minimum(ratios, 1.0) ** dimension, 1 - 1e-16)
     return np.asarray(-np.expm1(rows * np.log1p(-share)))

@@ -23,18 +23,18 @@ def mean_cosine_std(n: int, d: int) -> float:
 
 
 def top_share(n: int, d: int) -> float:
-    """Return the first direction's expected share of the variance: the upper edge of the Marchenko–Pastur law."""
+    """Return the first component's expected share of the variance, from the upper edge of the Marchenko–Pastur law."""
     return min((1 + math.sqrt(d / n)) ** 2 / d, 1.0)
 
 
 def effective_rank(n: int, d: int) -> float:
-    """Return the effective rank of Gaussian data, using ∫x·ln x = (d/n)/2 under the Marchenko–Pastur law."""
+    """Return the effective rank of Gaussian data; the Marchenko–Pastur law gives a mean of x·ln x of (d/n)/2."""
     small, large = min(n, d), max(n, d)
     return small * math.exp(-small / (2 * large))
 
 
 def spectrum(n: int, d: int) -> np.ndarray:
-    """Return each direction's share of the variance, largest first, from the quantiles of the Marchenko–Pastur law."""
+    """Return each component's expected share of the variance, largest first, from Marchenko–Pastur quantiles."""
     ratio = d / n
     low, high = (1 - math.sqrt(ratio)) ** 2, (1 + math.sqrt(ratio)) ** 2
     x = np.linspace(low, high, 4097)
@@ -63,10 +63,10 @@ def partition_log_ratio(norms: np.ndarray, n: int, d: int) -> float:
     """Return log(min Z/max Z) for n random directions with these lengths, over the eigenvectors and their opposites.
 
     Along a fixed c, c·x is close to N(0, ‖x‖²/d), so log(Z/n) is near log mean exp(‖x‖²/2d). Along the first and last
-    eigenvector the variance is larger and smaller by the edges of the Marchenko–Pastur law. The range of 2d sums of n
-    terms, with mean Σexp(‖x‖²/2d) and variance Σexp(2‖x‖²/d) − exp(‖x‖²/d), adds to the difference. For long vectors
-    each sum is close to its largest term; the difference is then that between the largest of 2dn Gaussians and the
-    largest of n/ln 2d Gaussians.
+    eigenvector, the variance is multiplied by the upper and lower edge of the Marchenko–Pastur law. The range of 2d
+    sums of n terms, with mean Σexp(‖x‖²/2d) and variance Σexp(2‖x‖²/d) − exp(‖x‖²/d), adds to the difference. For long
+    vectors, each sum is close to its largest term; the difference is then that between the largest of 2dn Gaussians and
+    the largest of n/ln 2d Gaussians.
     """
     half = norms**2 / (2 * d)
     ratio = math.sqrt(d / n)
@@ -94,8 +94,9 @@ def max_chance_cosine(n: int, dimensions: float) -> float:
 def shrunk_spectrum(values: np.ndarray, dimensions: float) -> np.ndarray:
     """Return `values` shrunk toward their mean so that their participation ratio is `dimensions`.
 
-    The eigenvalues of a few rows vary more than those of the source. The unbiased participation ratio shows how much
-    the source's eigenvalues vary. Values that already vary less are returned unchanged.
+    The eigenvalues of a small sample are more spread out than those of the source. The unbiased participation ratio
+    estimates how spread out the eigenvalues of the source are. If `values` are less spread out than that, they are
+    returned unchanged.
     """
     mean = values.mean()
     gaps = values - mean
@@ -110,12 +111,12 @@ class GaussianRows:
     Parameters
     ----------
     mean : (d,) array
-        The mean in the basis of the principal directions.
+        The mean in the basis of the principal components.
     values : (d,) array
-        The variances along them.
+        The variances along the principal components.
     lengths : (n,) array
-        The lengths of the data rows. They are assigned to the rows of a draw in order of length, so data of unit length
-        gives draws of unit length.
+        The lengths of the data rows. They are assigned to the rows of a random sample in rank order, so data of unit
+        length gives samples of unit length.
     """
 
     def __init__(self, mean: np.ndarray, values: np.ndarray, lengths: np.ndarray):
@@ -144,7 +145,7 @@ class UnimodalDirections:
     Parameters
     ----------
     directions : (m, d) array
-        Unit vectors about a center.
+        Unit vectors that point from a center to the rows.
     rank : int
         The number of principal axes to keep.
     rng : Generator
@@ -155,7 +156,7 @@ class UnimodalDirections:
         values, scores = principal_scores(directions)
         self.size, self.rank = len(directions), min(rank, len(values))
         self.scores = scores[:, : self.rank]
-        """The given directions along the first axes."""
+        """The projections of the given directions onto the leading axes."""
         self.lengths = np.sqrt(values[: self.rank])
         noise = rng.standard_normal((self.size, len(values))) ** 2
         wanted = values / values.sum() * noise.mean(axis=0)
@@ -167,7 +168,7 @@ class UnimodalDirections:
         self.deviations = np.sqrt(variances)
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
-        """Return a random sample of directions, as coordinates along the first axes."""
+        """Return a random sample of directions, as coordinates along the leading axes."""
         rows = rng.standard_normal((self.size, len(self.deviations))) * self.deviations
         first = rows[:, : self.rank] / np.linalg.norm(rows, axis=1, keepdims=True)
         first -= first.mean(axis=0)
@@ -175,7 +176,7 @@ class UnimodalDirections:
 
 
 def principal_scores(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the eigenvalues of rowsᵀ·rows above rounding error, largest first, and the rows along their axes."""
+    """Return the nonzero eigenvalues of rowsᵀ·rows, largest first, and the projections of rows on the eigenvectors."""
     wide = rows.shape[1] > len(rows)
     values, vectors = np.linalg.eigh(rows @ rows.T if wide else rows.T @ rows)
     some = np.flatnonzero(values > values[-1] * 1e-10)[::-1]
@@ -183,7 +184,7 @@ def principal_scores(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def directions_from_median(rows: np.ndarray) -> np.ndarray:
-    """Return the unit vectors from the spatial median (Weiszfeld's iteration) to each row; it is robust to outliers."""
+    """Return the unit vectors from the spatial median (by Weiszfeld's iteration; robust to outliers) to each row."""
     center = np.median(rows, axis=0)
     for _ in range(_ITERATIONS):
         gaps = rows - center
@@ -220,9 +221,9 @@ def isoscore_error(sketch: Sketch, rows: np.ndarray) -> float:
 
 
 def spectrum_share_error(values: np.ndarray, squares: np.ndarray, k: int, n: float) -> float:
-    """Return the standard error of the first k directions' share of Σσ², from squared projections (m, d).
+    """Return the standard error of the first k components' share of Σσ², given squared projections of shape (m, d).
 
-    The projections are those of some of n rows, or sums over the rows of each of n independent blocks of rows.
+    Each row of `squares` belongs to one of n data rows, or is the sum over one of n independent blocks of data rows.
     """
     share = values[:k].sum() / values.sum()
     influence = squares[:, :k].sum(axis=1) - share * squares.sum(axis=1)

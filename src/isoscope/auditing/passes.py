@@ -143,7 +143,7 @@ class FirstPassTally(Tally):
     def result(self, name: str) -> FirstPass:
         """Return the sums, the sample and the types; `name` is the name of the data in error messages."""
         if not self.total.n:
-            raise MissingValueError(f"{name} has no finite row: need vectors without NaN or infinity")
+            raise MissingValueError(f"{name} has no rows without NaN or infinity: need at least one")
         self.finish()
         sample = self.sampler.sample()
         if self.given_up:
@@ -214,7 +214,7 @@ def sample_batches(sample: Sample, progress: Progress, stage: str) -> Iterator[B
 
 
 class PartitionTally(Tally):
-    """A tally of log Σ exp(c·x) for each eigenvector c of XᵀX and its opposite, by jackknife group of rows.
+    """A tally of log Σ exp(c·x) for each eigenvector c of XᵀX and its opposite, per jackknife group of rows.
 
     The sums are computed for the rows as they are, and for the rows scaled to a root-mean-square length of 1.
     """
@@ -298,7 +298,7 @@ class RowScaling:
         return np.asarray(unit_rows(np, rows, rows.dtype) if self.metric == "cosine" else rows / self.unit, rows.dtype)
 
     def usable(self, rows: np.ndarray) -> np.ndarray:
-        """Return which rows can be neighbors: rows that are finite and, for "cosine", nonzero."""
+        """Return a mask of the rows that can be neighbors: they are finite and, for "cosine", nonzero."""
         finite = np.isfinite(rows).all(axis=1)
         return np.asarray(finite & rows.any(axis=1) if self.metric == "cosine" else finite)
 
@@ -310,7 +310,7 @@ class NeighborTally(Tally):
         self.searches, self.placed = searches, placed
 
     def summarize(self, item: Batch) -> tuple[int, np.ndarray, np.ndarray]:
-        """Return the scaled rows of a batch, and which of them can be neighbors."""
+        """Return the scaled rows of a batch, and a mask of those that can be neighbors."""
         rows = to_numpy(item.vectors)
         usable = self.placed.usable(rows)
         return item.start, self.placed(rows if usable.all() else np.where(usable[:, None], rows, 0)), usable

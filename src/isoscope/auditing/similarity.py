@@ -30,13 +30,13 @@ class Similarity:
     pairs: np.ndarray
     """The cosine below which each share of all pairs lies."""
     nearest: np.ndarray
-    """The cosine with the nearest neighbor below which each share of rows lies; empty if not measured by cosine."""
+    """The same for the cosine of a row with its nearest neighbor; empty if neighbors were not measured by cosine."""
     cosines: np.ndarray
     """The cosines at which shares are counted: −1 to 1 in steps of 0.01."""
     pairs_below: np.ndarray
     """The share of all pairs below each of these cosines."""
     nearest_below: np.ndarray
-    """The share of rows whose nearest neighbor is below each of these cosines; may be empty."""
+    """The share of rows whose cosine with the nearest neighbor is below each of these cosines; may be empty."""
 
     @classmethod
     def of(cls, counts: np.ndarray, around: Neighborhood | None) -> Similarity:

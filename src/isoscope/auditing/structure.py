@@ -30,8 +30,8 @@ LID_SEARCH_ROWS = 5_000
 LID_NULLS = 6
 """The number of null samples for the range of the local dimension."""
 
-_AXES = 16  # principal directions used for clustering: the means of 15 clusters span 14
-_MAX_MEDIAN_DISTANCES = 2.0  # relative to the median distance from the center; farther rows are moved in
+_AXES = 16  # principal components used for clustering: the means of 15 clusters span 14
+_MAX_MEDIAN_DISTANCES = 2.0  # relative to the median distance from the center; farther rows are moved closer
 _TEST_ROWS = 300  # rows of the data and of each null sample in the test
 _TEST_CLUSTERS = (2, 3, 5, 8, 15)
 _EARLY_STOP_SAMPLES, _EARLY_STOP_DEVIATIONS = (
@@ -50,8 +50,9 @@ _MAX_LABELS = 500  # the silhouette needs one number per row and label
 def cluster_rows(vectors: np.ndarray, axes: Axes, seed: int, skipped: dict[str, str]) -> ClusterChoice | None:
     """Return the clusters of the rows, or a single cluster if they do not score higher than null samples.
 
-    K-means and the silhouette use the first principal directions, where noise does not hide clusters. Rows farther from
-    the center than twice the median distance are moved in to that distance, so that no single row forms a cluster.
+    K-means and the silhouette use the leading principal components, where noise does not hide clusters. Rows that are
+    farther from the center than twice the median distance are moved to that distance, so that no single row forms a
+    cluster.
     """
     numbers = [k for k in CLUSTER_COUNTS if k < len(vectors)]
     if len({row.tobytes() for row in vectors}) <= numbers[-1]:
@@ -64,7 +65,7 @@ def cluster_rows(vectors: np.ndarray, axes: Axes, seed: int, skipped: dict[str, 
 
 
 def _clip_outliers(vectors: np.ndarray, axes: Axes) -> np.ndarray:
-    """Return the rows along the first principal directions, with distant rows moved closer."""
+    """Return the projections of the rows onto the leading principal components, with distant rows moved closer."""
     rows = vectors.astype(np.float64) @ axes.vectors[:, :_AXES]
     rows -= np.median(rows, axis=0)
     distances = np.linalg.norm(rows, axis=1)
@@ -75,7 +76,7 @@ def _clip_outliers(vectors: np.ndarray, axes: Axes) -> np.ndarray:
 
 
 def is_bimodal(vectors: np.ndarray, axes: Axes) -> bool:
-    """Return whether the rows form two distant groups along their first principal direction.
+    """Return whether the rows form two distant groups along their first principal component.
 
     Directions alone cannot tell two distant groups from one very elongated group. The kurtosis can: a distribution with
     one mode has a kurtosis of at least 189/125 (Klaassen, Mokveld and van Es, 2000). Rows of equal length around the
@@ -130,9 +131,9 @@ class LocalDistances(NamedTuple):
     """The distances from rows to their nearest neighbors in the sample, and the LID of null samples."""
 
     distances: np.ndarray
-    """(rows, k), nearest first."""
+    """The distances, nearest first, with shape (rows, k)."""
     null: np.ndarray
-    """The mean LID at k neighbors of each null sample."""
+    """The mean LID of each null sample, with k neighbors."""
 
 
 def local_distances(

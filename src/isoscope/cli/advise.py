@@ -54,8 +54,8 @@ def advise(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Measure used to choose the repair: probe, knn or v_measure for labels; ndcg@10, recall@100 or "
-            "similar for queries.",
+            help="Measure used to choose the repair: probe, knn or v_measure for labels; ndcg@10 or recall@100 for "
+            "queries.",
         ),
     ] = None,
     output: Annotated[
@@ -73,7 +73,8 @@ def advise(
     ] = 20_000,
     seed: SeedOption = 0,
     missing: Annotated[
-        Missing, typer.Option(help="Whether to stop at judgments that refer to unknown rows, or to drop them.")
+        Missing,
+        typer.Option(help="Whether to raise an error for judgments that refer to unknown rows, or to drop them."),
     ] = Missing.error,
     new_rows: Annotated[
         bool,

@@ -80,7 +80,8 @@ def audit(
         Path | None, typer.Option(metavar="FILE", help="File with the frequency of each row: .npy or text.")
     ] = None,
     queries: Annotated[
-        str | None, typer.Option(metavar="SOURCE", help="Query vectors to compare with SOURCE, the corpus they search.")
+        str | None,
+        typer.Option(metavar="SOURCE", help="Query vectors to compare with SOURCE, the corpus being searched."),
     ] = None,
     html: HtmlOption = None,
     json: JsonOption = None,
@@ -91,8 +92,8 @@ def audit(
     fail_on: Annotated[
         FailOn | None,
         typer.Option(
-            help="Exit with code 1 if any finding has this verdict; with worse, if any finding is worse than in the "
-            "baseline."
+            help='Exit with code 1 if any finding has this verdict or a more severe one. The value "worse" means any '
+            "finding that is worse than in the baseline."
         ),
     ] = None,
     metric: MetricOption = Metric.cosine,
@@ -207,7 +208,7 @@ def show_comparison(
 
 
 def _report_groups(results: list[GroupedAudit], html: Path | None, json: Path | None) -> None:
-    """Write and show the audits by group, for one source or for several side by side."""
+    """Write and show the grouped audits of one source, or of several side by side."""
     from isoscope._report.terminal import render_grouped_audit, render_grouped_side_by_side
     from isoscope.auditing.grouped import write_page
 
@@ -237,7 +238,7 @@ def similarity(
     workers: WorkersOption = None,
     max_memory: MaxMemoryOption = None,
 ) -> None:
-    """Show how high a cosine is compared with all pairs of a corpus."""
+    """Show how a cosine ranks among all pairs of rows in a corpus."""
     from isoscope.auditing.finding import format_percentage
     from isoscope.auditing.measure import Settings, measure_cosines
     from isoscope.auditing.similarity import Similarity
@@ -255,5 +256,5 @@ def similarity(
         line = f"{cosine:g} is above {format_percentage(percentiles.percentile(cosine))} of the pairs in {store.name}"
         nearest = percentiles.nearest_percentile(cosine)
         if nearest is not None:
-            line += f"; {format_percentage(nearest)} of rows have their nearest neighbor below it"
+            line += f"; {format_percentage(nearest)} of rows have a lower cosine with their nearest neighbor"
         print(line)

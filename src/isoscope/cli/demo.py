@@ -18,7 +18,7 @@ _FIRST = "glosses-layer5.parquet"
 _SECOND = "glosses-layer6.parquet"
 _ABOUT = (
     "1,750 definitions from WordNet, embedded by the sentence encoder all-MiniLM-L6-v2. Each vector is the mean of the "
-    "hidden states of layer 5: what you get from a model without its last, trained layer."
+    "hidden states of layer 5, the second-to-last layer."
 )
 
 
@@ -30,7 +30,7 @@ def demo(
 ) -> None:
     """Audit example vectors that come with isoscope.
 
-    They are definitions from WordNet in a hidden layer of a sentence encoder.
+    They represent definitions from WordNet and come from a hidden layer of a sentence encoder.
     """
     from importlib.resources import as_file, files
 
@@ -49,7 +49,7 @@ def demo(
         report_written(html)
         command = "isoscope" if shutil.which("isoscope") else sys.argv[0]
         show(Text("\nNext:", "bold"))
-        print(f"  open {html} in a browser, rotate the plot, hover over its points")
+        print(f"  open {html} in a browser; rotate the plot and hover over its points")
         print(f"  {command} audit {path} {path.with_name(_SECOND)}")
         print(f"  {command} advise {path} --labels label")
         print(f"  {command} audit YOUR_VECTORS.npy --html report.html")

@@ -51,14 +51,14 @@ def embed(
         str | None,
         typer.Option(
             metavar="NUMBERS",
-            help="Layers to write: all, -1 for the last, or numbers such as 0,6,12. Layer 0 is the input of the first "
-            "layer.",
+            help='Layers to write: "all", -1 for the last, or numbers such as 0,6,12. Layer 0 is the input of the '
+            "first layer.",
             show_default="all",
         ),
     ] = None,
     pool: Annotated[
         Pool,
-        typer.Option(help="With tokens, write one row per token; otherwise, pool each text into one row in this way."),
+        typer.Option(help='How to pool the tokens of a text into one row; "tokens" writes one row per token instead.'),
     ] = Pool.tokens,
     window: Annotated[
         int | None,
@@ -101,9 +101,11 @@ def embed(
         SplitUnit,
         typer.Option(help="In a plain text file, treat each line, each paragraph or the whole file as one text."),
     ] = SplitUnit.line,
-    config: Annotated[str | None, typer.Option(metavar="NAME", help="Configuration of the dataset.")] = None,
+    config: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Configuration of the Hugging Face dataset.")
+    ] = None,
     part: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Split of the dataset, such as train or test.")
+        str | None, typer.Option(metavar="NAME", help="Split of the Hugging Face dataset, such as train or test.")
     ] = None,
     device: Annotated[
         str | None,
@@ -129,8 +131,8 @@ def embed(
 ) -> None:
     """Run texts through a model and write its hidden states.
 
-    The folder is a source for all other commands: isoscope audit DIR --by layer audits each layer. Rerun the same
-    command to resume an interrupted run.
+    Other commands accept the output folder as their source: isoscope audit DIR --by layer audits each layer. Rerun the
+    same command to resume an interrupted run.
     """
     from isoscope.embedding.embed import embed as run_embed
     from isoscope.stores.manifest import EMBEDDING_MANIFEST, read_manifest
@@ -186,4 +188,4 @@ def _parse_layers(text: str | None) -> Any:
     try:
         return [int(word) for word in text.split(",")]
     except ValueError:
-        raise ParameterError(f"--layers {text}: need all, -1, or layer numbers such as 0,6,12") from None
+        raise ParameterError(f'--layers {text}: need "all", -1, or layer numbers such as 0,6,12') from None

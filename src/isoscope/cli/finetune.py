@@ -125,7 +125,9 @@ def finetune(
     ] = 0.2,
     repair: Annotated[
         str | None,
-        typer.Option(metavar="K,D", help="In each batch, remove the mean and D directions from each of K clusters."),
+        typer.Option(
+            metavar="K,D", help="In each batch, remove the mean and D principal components from each of K clusters."
+        ),
     ] = None,
     seeds: Annotated[
         str, typer.Option(metavar="SEEDS", help="Number of seeds, or a list of seeds such as 0,1,2.")
@@ -170,7 +172,7 @@ def finetune(
     every: Annotated[
         int | None,
         typer.Option(
-            metavar="STEPS", help="Number of steps between measurements.", show_default="20 measurements in all"
+            metavar="STEPS", help="Number of steps between measurements.", show_default="20 measurements in total"
         ),
     ] = None,
     bf16: Annotated[bool, typer.Option("--bf16", help="Train with bfloat16 mixed precision.")] = False,
@@ -294,12 +296,12 @@ def _parse_layer(text: str | None) -> int | str | None:
 
 
 def _parse_repair(text: str | None) -> BatchRepair | None:
-    """Parse the repair inside the model: the numbers of clusters and directions, such as `3,1`."""
+    """Parse the repair inside the model: the numbers of clusters and components, such as `3,1`."""
     if text is None:
         return None
     numbers = text.split(",")
     if len(numbers) != 2 or not all(each.strip().isdecimal() for each in numbers):
-        raise ParameterError(f"--repair {text}: need two integers, the numbers of clusters and directions, such as 3,1")
+        raise ParameterError(f"--repair {text}: need two integers, the numbers of clusters and components, such as 3,1")
     from isoscope.training.repair_layer import BatchRepair
 
     return BatchRepair(int(numbers[0]), int(numbers[1]))

@@ -87,7 +87,7 @@ def _run(arguments: list[str]) -> int:
         code = done.exit_code
     except SystemExit as done:
         code = done.code if isinstance(done.code, int) else 0
-        if code == 1:  # typer and rich exit so if nobody reads the pipe
+        if code == 1:  # typer and rich exit with 1 if the pipe was closed
             mute_stdout()
             code = 0
     except typer.Abort:

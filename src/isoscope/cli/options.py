@@ -44,8 +44,7 @@ ColumnsOption = Annotated[
         "--columns",
         metavar="ROLE=NAME",
         help="Column to use for a role, such as labels=topic; separate several with commas. Roles: vectors, labels, "
-        "types, "
-        "text, ids, frequency, groups (rows that depend on each other, such as the tokens of a document).",
+        "types, text, ids, frequency, groups (rows that depend on each other, such as the tokens of a document).",
     ),
 ]
 SampleOption = Annotated[
@@ -57,7 +56,8 @@ SampleOption = Annotated[
 SeedOption = Annotated[int, typer.Option("--seed", metavar="NUMBER", help="Random seed for sampling and k-means.")]
 MetricOption = Annotated[Metric, typer.Option("--metric", help="Metric for nearest neighbors.")]
 NonfiniteOption = Annotated[
-    Nonfinite, typer.Option("--nonfinite", help="Whether to stop at rows with NaN or infinity, or to drop them.")
+    Nonfinite,
+    typer.Option("--nonfinite", help="Whether to raise an error for rows with NaN or infinity, or to drop them."),
 ]
 HtmlOption = Annotated[
     Path | None, typer.Option("--html", metavar="FILE", help="Write the report as HTML to this file.")
@@ -89,7 +89,7 @@ MaxMemoryOption = Annotated[
         "--max-memory",
         metavar="SIZE",
         callback=_apply_memory_limit,
-        help="Memory limit, such as 2GB or 500MB; the file cache of the operating system does not count.",
+        help="Memory limit, such as 2GB or 500MB; the file cache of the operating system is not counted.",
     ),
 ]
 EngineOption = Annotated[

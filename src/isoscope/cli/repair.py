@@ -67,8 +67,8 @@ _ComponentsOption = Annotated[
     str | None,
     typer.Option(
         metavar="NUMBER",
-        help="For all-but-the-top and cluster-null: number of directions to remove, or auto. For whiten: number to "
-        "keep.",
+        help="For all-but-the-top and cluster-null: number of principal components to remove (all-but-the-top: or "
+        "auto). For whiten: number of components to keep.",
     ),
 ]
 _ClustersOption = Annotated[
@@ -186,7 +186,7 @@ def fix(
 ) -> None:
     """Fit a repair, apply it, and compare before and after.
 
-    The comparison uses held-out rows: the repair that it shows was fitted on other rows.
+    The comparison uses held-out rows: for it, the repair is fitted again, on other rows.
     """
     from isoscope.stores.open import open_store
     from isoscope.transforms.persistence import check_save_folder
@@ -219,7 +219,7 @@ def fix(
 def compare_held_out(repair: Repair, store: Store, name: str, *, written: int) -> tuple[list[Audit], HeldOutComparison]:
     """Audit random rows before and after a repair that is fitted on other rows.
 
-    A repair fits the rows it was fitted on better than other rows, so they would overstate its effect.
+    A repair works better on the rows it was fitted on, so measuring these rows would overstate its effect.
 
     Parameters
     ----------
@@ -275,8 +275,8 @@ def _build_repair(method: str, options: dict[str, Any]) -> Repair:
     name = method.lower().replace("_", "-")
     if name not in _METHODS:
         near = difflib.get_close_matches(name, _METHODS, n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]}? " if near else ""
-        raise ParameterError(f"{method!r} is not a known method: {hint}The methods are {', '.join(_METHODS)}")
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise ParameterError(f"{method!r} is not a known method{hint}: choose from {', '.join(_METHODS)}")
     class_name, parameters = _METHODS[name]
     values: dict[str, Any] = {}
     for option, value in options.items():

@@ -155,7 +155,9 @@ def run(
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="NAME=VALUE", help="Set a parameter of the study; isoscope study show lists them."
+            "--set",
+            metavar="NAME=VALUE",
+            help="Set a parameter of the study; isoscope study show lists the parameters.",
         ),
     ] = None,
     seeds: Annotated[

@@ -1,4 +1,4 @@
-"""Repairs of an embedding space as scikit-learn transformers, fitted on a corpus and applied to corpus and queries."""
+"""Repairs of an embedding space as scikit-learn transformers: fit on a corpus, apply to the corpus and the queries."""
 
 from typing import TYPE_CHECKING
 

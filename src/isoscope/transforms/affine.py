@@ -27,7 +27,7 @@ class AffineRepair(Repair):
     _least_rows = 1
 
     def fit(self, X: Any, y: Any = None, *, engine: Any = "local") -> Self:
-        """Fit the repair to an (n, d) array, a `Sketch`, a store, or the path of a file.
+        """Fit the repair to an array of shape (n, d), a `Sketch`, a store or a file.
 
         Parameters
         ----------
@@ -47,8 +47,8 @@ class AffineRepair(Repair):
         first = not hasattr(self, "mean_")
         if not first and not hasattr(self, "sketch_"):
             raise ParameterError(
-                f"this {type(self).__name__} was loaded from a folder, which contains no sketch to extend: "
-                "save the Sketch of the corpus (Sketch.save), and fit to the sum of the old and the new sketch"
+                f"this {type(self).__name__} was loaded from a folder, so it has no sketch to update: keep the "
+                "Sketch of the corpus (Sketch.save), add the sketch of the new vectors, and fit to the sum"
             )
         more = self._sketch_input(X, reset=first)
         return self._learn_from(more if first else self.sketch_ + more)
@@ -88,11 +88,11 @@ class AffineRepair(Repair):
 
     @property
     def is_affine(self) -> bool:
-        """Whether the repair consists of one matrix and one vector; always True."""
+        """Whether the repair is an affine map y = x·A + b; always True."""
         return True
 
     def as_affine(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the matrix A and the vector b of y = x·A + b, in float64.
+        """Return the matrix A and the vector b of the affine map y = x·A + b, in float64.
 
         Examples
         --------
@@ -129,7 +129,7 @@ class Center(OneToOneFeatureMixin, AffineRepair):  # type: ignore[misc]
 
 
 class Standardize(OneToOneFeatureMixin, AffineRepair):  # type: ignore[misc]
-    """A repair that centers each coordinate and divides it by its standard deviation, which tames rogue dimensions.
+    """A repair that scales each coordinate to mean 0 and variance 1, so that rogue dimensions no longer dominate.
 
     A constant coordinate is only centered.
 
@@ -161,12 +161,12 @@ class Standardize(OneToOneFeatureMixin, AffineRepair):  # type: ignore[misc]
 
 
 class AllButTheTop(OneToOneFeatureMixin, AffineRepair):  # type: ignore[misc]
-    """A repair that removes the mean and the first principal directions, which encode frequency more than meaning.
+    """A repair that removes the mean and the leading principal components, which encode frequency more than meaning.
 
     Parameters
     ----------
     n_components : "auto" or int
-        The number of directions to remove; "auto" is d/100, at least one.
+        The number of components to remove; "auto" means d/100, but at least one.
 
     Examples
     --------
@@ -189,7 +189,7 @@ class AllButTheTop(OneToOneFeatureMixin, AffineRepair):  # type: ignore[misc]
 
     def _check_parameters(self) -> None:
         if self.n_components != "auto" and not is_count(self.n_components):
-            raise ParameterError(f'n_components is {self.n_components!r}: need "auto" or an integer of at least 0')
+            raise ParameterError(f'n_components is {self.n_components!r}: need "auto" or a non-negative integer')
 
     def _learn(self, total: Sketch) -> None:
         d = total.d
@@ -223,10 +223,10 @@ class Whiten(ClassNamePrefixFeaturesOutMixin, AffineRepair):  # type: ignore[mis
     Parameters
     ----------
     method : {"zca", "pca"}
-        "zca" rotates back to the old axes, which keeps each vector as close to the original as possible. "pca" makes
-        the principal directions the new axes.
+        "zca" rotates the whitened vectors back to the original axes, which keeps each vector as close to the original
+        as possible. "pca" uses the principal components as the new axes.
     n_components : int, optional
-        The number of principal directions to keep; by default all. "pca" then returns that many dimensions.
+        The number of principal components to keep; by default all. With "pca", the result has that many dimensions.
     shrinkage : "auto", float or None
         The shrinkage of the covariance towards a multiple of the identity, which limits the amplification of directions
         with little variance. "auto" computes the Ledoit-Wolf shrinkage from the sketch. A number from 0 to 1 sets it
@@ -234,10 +234,10 @@ class Whiten(ClassNamePrefixFeaturesOutMixin, AffineRepair):  # type: ignore[mis
 
     Notes
     -----
-    A direction without variance is never amplified. Its eigenvalue is below d·eps of the largest, or its deviation is
-    below the rounding error of the mean. Shrinkage assigns such a direction a share of the mean variance. This matters
-    if there are fewer vectors than dimensions: most directions are then merely unobserved, and queries have components
-    along them. Without shrinkage, the direction is mapped to 0.
+    A direction without variance is never amplified. A direction counts as such if its eigenvalue is below d·eps times
+    the largest eigenvalue, or if its standard deviation is below the rounding error of the mean. With shrinkage, it is
+    assigned a share of the mean variance. This matters if there are fewer vectors than dimensions: most directions are
+    then merely unobserved, and queries have components along them. Without shrinkage, the direction is mapped to 0.
 
     Examples
     --------
@@ -266,7 +266,7 @@ class Whiten(ClassNamePrefixFeaturesOutMixin, AffineRepair):  # type: ignore[mis
         if self.method not in self._methods:
             raise ParameterError(f'method is {self.method!r}: need "zca" or "pca"')
         if self.n_components is not None and not is_count(self.n_components, 1):
-            raise ParameterError(f"n_components is {self.n_components!r}: need an integer of at least 1, or None")
+            raise ParameterError(f"n_components is {self.n_components!r}: need a positive integer or None")
         share: Any = self.shrinkage
         number = isinstance(share, Real) and not isinstance(share, bool)
         if not (share is None or (share == "auto" if isinstance(share, str) else number and 0 <= float(share) <= 1)):
@@ -301,7 +301,7 @@ class Whiten(ClassNamePrefixFeaturesOutMixin, AffineRepair):  # type: ignore[mis
 
 
 def principal_directions(total: Sketch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return descending variances, their directions as rows, and whether each variance exceeds the rounding error."""
+    """Return the variances, largest first, the principal directions as rows, and a mask of variances above rounding."""
     check_range(total)
     values, vectors = np.linalg.eigh(total.scatter / total.n)
     values, components = np.maximum(values[::-1], 0), _fix_signs(vectors[:, ::-1].T)
@@ -319,8 +319,8 @@ def check_range(total: Sketch) -> None:
     trace = np.trace(total.scatter)
     if not np.isfinite(trace) or (trace == 0 and len(total.rows.hashes) > 1):
         raise ParameterError(
-            f"the longest row has length {total.greatest_norm:.3g}: its squares exceed the range of float64; rescale "
-            "the rows"
+            f"the largest row norm is {total.greatest_norm:.3g}, and its square is outside the range of float64: "
+            "rescale the rows"
         )
 
 
@@ -334,7 +334,7 @@ def ledoit_wolf(total: Sketch) -> float:
         return 0.0
     if not 0 < total.quartic < np.inf:
         raise ParameterError(
-            f"the longest row has length {total.greatest_norm:.3g}: its fourth powers exceed the range of float64; "
+            f"the largest row norm is {total.greatest_norm:.3g}, and its fourth power is outside the range of float64: "
             "rescale the rows or pass a number as shrinkage"
         )
     W = total.scatter / trace  # normalized, because squares of a sum can overflow where the sum does not

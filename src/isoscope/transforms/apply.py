@@ -67,16 +67,16 @@ def repair_store(
     Parameters
     ----------
     source : store, path, array or anything that `open_store` accepts
-        The vectors; their order is kept. To resume, the source must consist of files.
+        The vectors; their order is kept. A run that writes a folder can be resumed if the source consists of files.
     repair : Repair
         A fitted repair.
     output : path or database address
-        A file name that ends in `.npy`, `.safetensors` or `.parquet`. Or a folder: an existing one, or a name without
-        an extension. Its files are Parquet for a table with its columns, and `.npy` for anything else. Or the address
-        of a database (see `open_store`): an existing PostgreSQL table receives a new column, and a missing table is
-        created.
+        The path of a `.npy`, `.safetensors` or `.parquet` file, the path of a folder, or the address of a database (see
+        `open_store`). A path denotes a folder if the folder exists or the path has no extension. In a folder, tables
+        are written as Parquet files with their columns, and anything else as `.npy` files. In a database, an existing
+        PostgreSQL table receives a new column, and a missing table is created.
     columns : bool
-        Whether to write the other columns too, to Parquet or a database; see `write_store`.
+        Whether to write the other columns as well, if the output is Parquet or a database; see `write_store`.
     restart : bool
         Whether to delete what an earlier run wrote to the folder or the database, and start from the beginning.
     engine : {"local", "dask"}, address of a Dask scheduler, or dask.distributed.Client
@@ -132,12 +132,12 @@ def repair_store(
                 say=say,
             )
         if not local:
-            raise ParameterError(f"{path} is a single file, which only one process can write: choose a folder")
+            raise ParameterError(f"{path} is a single file, which only one process can write to: choose a folder")
         path = check_writable(path)
         if os.path.realpath(path) in {os.path.realpath(file) for file in store.files}:
             raise OutputError(f"{path} is the source: write to another file")
         if sum(file.stat().st_size for file in store.files) > _LARGE_SOURCE:
-            say("if it is interrupted, this run starts over; write to a folder to be able to resume")
+            say("if this run is interrupted, it cannot be resumed; write to a folder to be able to resume")
         columns = columns and path.suffix.lower() == ".parquet"
         return write_without_guessed_columns(store, lambda store: _write_file(repair, store, path, columns, report))
 
@@ -149,7 +149,7 @@ def _ignore_message(words: str) -> None:
 def _write_file(
     repair: Repair | PlainRepair, store: Store, path: Path, columns: bool, progress: Progress = ignore_progress
 ) -> int:
-    """Write the repaired vectors of a store to one file, atomically; two processes may write it simultaneously."""
+    """Atomically write the repaired vectors of a store to one file; several processes may write it at once."""
     work = _BatchTransform(repair, store)
     with atomic_replace(path) as temporary:
         return _write_rows(work, temporary, path.suffix.lower(), columns, progress)
@@ -216,7 +216,7 @@ class _BatchTransform:
         return batch._replace(vectors=repaired)
 
     def repair_tiles(self, batch: Batch, place: Callable[[int, np.ndarray], None]) -> None:
-        """Call `place` with each repaired tile, in little-endian byte order, and the number of its first row."""
+        """Call `place` with the first row number and the repaired rows of each tile, in little-endian byte order."""
         order = self.dtype.newbyteorder("<")
         with self.unchecked(), np.errstate(all="ignore"):  # the results are checked instead
             for tile in blocks(len(batch.vectors), self.tile):
@@ -242,8 +242,8 @@ def _check_dimensions(repair: Repair | PlainRepair, store: Store) -> int:
     if d != store.dim:
         name = repair.name if isinstance(repair, PlainRepair) else type(repair).__name__
         raise ShapeError(
-            f"{store.name} has {store.dim} dimensions but the {name} was fitted to {d}: need vectors from the same "
-            "model"
+            f"{store.name} has {store.dim} dimensions but the {name} was fitted to vectors with {d}: need vectors from "
+            "the same model"
         )
     return int(d)
 

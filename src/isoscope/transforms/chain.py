@@ -44,7 +44,7 @@ class Chain(Repair):
         self.steps = steps
 
     def fit(self, X: Any, y: Any = None, *, engine: Any = "local") -> Self:
-        """Fit each step to an (n, d) array, a store, or the path of a file.
+        """Fit each step to an array of shape (n, d), a store or a file.
 
         Parameters
         ----------
@@ -116,14 +116,14 @@ class Chain(Repair):
 
     @property
     def is_affine(self) -> bool:
-        """Whether every step consists of one matrix and one vector."""
+        """Whether every step is an affine map y = x·A + b."""
         check_is_fitted(self)
         return all(step.is_affine for step in self.steps_)
 
     def as_affine(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the matrix A and the vector b of y = x·A + b, if every step is affine."""
+        """Return the matrix A and the vector b of the affine map y = x·A + b, if every step is affine."""
         if not self.is_affine:
-            raise ParameterError(f"{self!r} has a step that treats clusters separately: it is not affine")
+            raise ParameterError(f"{self!r} is not affine: one of its steps treats clusters separately")
         A, b = np.eye(self.n_features_in_), np.zeros(self.n_features_in_)
         for step in self.steps_:
             M, c = step.as_affine()

@@ -81,7 +81,7 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, *, engine: Any = "local") -> Self:
-        """Fit the clusters to an (n, d) array, a store, or the path of a file.
+        """Fit the clusters to an array of shape (n, d), a store or a file.
 
         Parameters
         ----------
@@ -128,24 +128,26 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
 
     def _check_parameters(self) -> None:
         if self.n_clusters != "auto" and not is_count(self.n_clusters, 1):
-            raise ParameterError(f'n_clusters is {self.n_clusters!r}: need "auto" or an integer of at least 1')
+            raise ParameterError(f'n_clusters is {self.n_clusters!r}: need "auto" or a positive integer')
         if isinstance(self.clusterer, str) and self.clusterer not in ("kmeans", "gmm"):
             raise ParameterError(
                 f'clusterer is {self.clusterer!r}: need "kmeans", "gmm" or an estimator with a predict method'
             )
         if isinstance(self.clusterer, type):
             raise ParameterError(
-                f"clusterer is the class {self.clusterer.__name__}: pass an instance, {self.clusterer.__name__}()"
+                f"clusterer is the class {self.clusterer.__name__}: pass an instance, such as "
+                f"{self.clusterer.__name__}()"
             )
         if not isinstance(self.clusterer, str) and not (
             hasattr(self.clusterer, "fit") and hasattr(self.clusterer, "predict")
         ):
             name = type(self.clusterer).__name__
             raise ParameterError(
-                f"clusterer is a {name} without fit and predict, so it cannot assign new vectors to clusters"
+                f"clusterer is a {name}, which lacks fit or predict: need an estimator that can assign new vectors to "
+                "clusters"
             )
         if not is_count(self.sample, 1):
-            raise ParameterError(f"sample is {self.sample!r}: need an integer of at least 1")
+            raise ParameterError(f"sample is {self.sample!r}: need a positive integer")
 
     def _cluster(self, X: np.ndarray, seed: int) -> np.ndarray:
         """Fit the clusters, and return the cluster of each row."""
@@ -154,8 +156,8 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         if largest := float(np.abs(moved).max()):
             if not 1e-140 < largest < 1e140:
                 raise ParameterError(
-                    f"values differ from their mean by up to {largest:.3g}: their squares exceed the range of "
-                    "float64; rescale them"
+                    f"values differ from their mean by up to {largest:.3g}, and the square of this difference is "
+                    "outside the range of float64: rescale the rows"
                 )
             unit = 2.0 ** np.round(np.log2(largest * np.sqrt(np.mean((moved / largest) ** 2, dtype=np.float64))))
             moved /= unit  # so that neither a large mean nor the scale affects the clusters
@@ -219,7 +221,7 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         return np.concatenate(list(map_in_threads(place, parts, len(parts))))
 
     def score_coefficients(self) -> ScoreCoefficients:
-        """Return the linear, constant and quadratic terms in x − shift of each log-likelihood, and the shift."""
+        """Return the linear, constant and quadratic coefficients of the log-likelihoods in x − shift, and the shift."""
         found: ScoreCoefficients = self._cache_derived(_score_coefficients, "centers_", "precisions_", "offsets_")
         return found
 
@@ -279,14 +281,14 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
 
 
 class ClusterNull(ClusterCenter):
-    """A repair that subtracts the mean of each cluster and removes its first principal directions.
+    """A repair that subtracts each cluster's mean and removes the cluster's leading principal components.
 
     Parameters
     ----------
     n_clusters : "auto" or int
         The number of clusters; see `ClusterCenter`.
     n_components : int
-        The number of directions to remove in each cluster; fewer in a cluster with few rows.
+        The number of components to remove from each cluster; fewer are removed from a cluster with few rows.
     clusterer : {"kmeans", "gmm"} or estimator
         See `ClusterCenter`.
     sample : int
@@ -323,7 +325,7 @@ class ClusterNull(ClusterCenter):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         if not is_count(self.n_components):
-            raise ParameterError(f"n_components is {self.n_components!r}: need an integer of at least 0")
+            raise ParameterError(f"n_components is {self.n_components!r}: need a non-negative integer")
 
     def _learn(self, X: np.ndarray, members: list[np.ndarray], means: np.ndarray) -> None:
         k = int(self.n_components)
@@ -385,7 +387,7 @@ def _score_coefficients(centers: np.ndarray, precisions: np.ndarray, offsets: np
 
 
 def first_directions(rows: np.ndarray, k: int) -> np.ndarray:
-    """Return the first k principal directions of centered rows (or fewer), computed from the smaller Gram matrix."""
+    """Return up to k leading principal components of centered rows, computed from the smaller Gram matrix."""
     n, d = rows.shape
     k = min(k, n - 1, d)
     if k < 1:

@@ -24,7 +24,7 @@ def to_sentence_transformers(repair: Any) -> Any:
         from sentence_transformers.base.modules import Dense
     except ImportError as error:
         raise MissingExtra(
-            "a pipeline's module needs sentence-transformers 5.4 or later: "
+            "a Sentence Transformers module needs sentence-transformers 5.4 or later: "
             "pip install 'isoscope[sentence-transformers]'"
         ) from error
     if not repair.is_affine:
@@ -47,7 +47,7 @@ def to_onnx(repair: Repair, path: str | os.PathLike[str] | None) -> Any:
     try:
         import onnx
     except ImportError as error:
-        raise MissingExtra("an ONNX model needs the package onnx: pip install 'isoscope[onnx]'") from error
+        raise MissingExtra("exporting to ONNX needs the package onnx: pip install 'isoscope[onnx]'") from error
     graph = Graph(onnx)
     if repair._add_to_onnx(graph, "vectors") == "vectors":
         graph.add("Identity", "vectors")
@@ -103,7 +103,7 @@ class Graph:
         return rest
 
     def remove_directions(self, vectors: str, directions: np.ndarray, along: str) -> str:
-        """Add nodes that subtract each direction, multiplied by the vectors' coordinates `along` it."""
+        """Add nodes that remove the directions; `along` is the vectors' coordinates along them."""
         return self.add("Sub", vectors, self.add("MatMul", along, directions.astype(np.float32)))
 
     def _constant(self, value: np.ndarray) -> str:

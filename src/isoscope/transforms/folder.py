@@ -27,7 +27,7 @@ WriteFile = Callable[[Any, "Store", Path, bool], int]
 _PHRASES = {
     "source": "the source's files changed",
     "vectors": "the vectors' column, dimensions or dtype changed",
-    "repair": "the repair is a different one",
+    "repair": "the repair is different",
     "parts": "the source is split into different parts",
     "columns": "the columns differ",
 }
@@ -72,7 +72,7 @@ def repair_parts(
     """Write the repaired vectors of a store to a folder, each part atomically, and return the number of rows.
 
     A table with its columns is written as Parquet, anything else as .npy. Parts that an interrupted run finished are
-    kept if `key`, which identifies the source and the repair, is the same. With None, no part is kept.
+    kept if `key`, which identifies the source and the repair, is the same. If `key` is None, no part is kept.
     """
     columns = columns and store.layout() is not None
     ending = ".parquet" if columns else ".npy"
@@ -111,5 +111,5 @@ def _write_parts(job: _PartJob, parts: list[Span], key: dict[str, Any] | None, e
 
 def _compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     if old["about"] is None or new["about"] is None:
-        return ["the source is not in files, or the repair cannot be saved, so that it cannot resume"]
+        return ["the source does not consist of files, or the repair cannot be saved, so the run cannot be resumed"]
     return differences({**old, **old["about"]}, {**new, **new["about"], "about": old["about"]}, _PHRASES)

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 def subtract(xp: Any, X: Array, parts: Iterable[np.ndarray], rows: np.ndarray | None = None) -> Array:
-    """Subtract each part from X, one after another; if `rows` is given, subtract these rows of each part."""
+    """Subtract each part from X, one after another.
+
+    If `rows` is given, row `rows[i]` of each part is subtracted from row i of X.
+    """
     for part in parts:
         values = asarray_like(xp, X, part, X.dtype)
         X = X - (values if rows is None else take(xp, values, rows))
@@ -65,7 +68,7 @@ class PlainRepair:
         return X.astype(dtype, copy=False)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Copy the files of the saved repair."""
+        """Copy the files of the saved repair to a folder."""
         shutil.copytree(self.folder, folder)
 
 
@@ -91,7 +94,7 @@ class _Step:
 
 
 def load_plain(folder: str | os.PathLike[str]) -> PlainRepair | None:
-    """Return a saved repair whose steps are all affine, or None if a step treats clusters separately."""
+    """Load a saved repair whose steps are all affine; return None if a step treats clusters separately."""
     config, tensors = read(folder)
     with reraise_as_input_error(folder):
         parts = split_steps(config, tensors) if config["class"] == CHAIN else [(config, tensors)]

@@ -89,7 +89,7 @@ def _serialize(repair: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     if not isinstance(parameters.get("clusterer", ""), str):
         raise ParameterError(
             f"the clusterer is a {type(parameters['clusterer']).__name__}, which only pickle can save: "
-            'save a repair with clusterer="kmeans" or "gmm"'
+            'use clusterer="kmeans" or "gmm" instead'
         )
     if not isinstance(parameters.get("random_state"), int | None):
         del parameters["random_state"]  # the state of a generator is not a fitted value
@@ -98,7 +98,7 @@ def _serialize(repair: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 
 def _is_repair_folder(folder: Path) -> bool:
-    """Return whether a folder is empty or contains only a repair; many models have files with the same names."""
+    """Return whether a folder is empty or contains only a repair; models have files with the same names."""
     if not folder.is_dir():
         return False
     held = {path.name for path in folder.iterdir()}
@@ -126,7 +126,7 @@ def _replace_folder(made: Path, target: Path) -> None:
 
 
 def load_transform(folder: str | os.PathLike[str]) -> Repair:
-    """Return a saved repair of any class.
+    """Load a saved repair of any class.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def load_transform(folder: str | os.PathLike[str]) -> Repair:
 
 
 def load(folder: str | os.PathLike[str]) -> Any:
-    """Return a saved repair; raise an `InputError` that names the folder if it cannot be read."""
+    """Load a saved repair; raise an `InputError` that names the folder if it cannot be read."""
     config, tensors = read(folder)
     with reraise_as_input_error(folder):
         return _build_repair(config, tensors)
@@ -175,7 +175,9 @@ def read(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.n
             )
         tensors = load_file(folder / NUMBERS)
         if checksum(tensors, {key: value for key, value in config.items() if key != "checksum"}) != config["checksum"]:
-            raise FileFormatError(f"{folder} was changed after it was written: its checksum differs; fit it again")
+            raise FileFormatError(
+                f"{folder} was changed after it was written (its checksum differs): fit the repair again"
+            )
         for about, held in split_steps(config, tensors) if config["class"] == CHAIN else [(config, tensors)]:
             _check_numbers(about, held)
         return config, tensors
@@ -196,7 +198,7 @@ def reraise_as_input_error(folder: str | os.PathLike[str]) -> Iterator[None]:
         ) from error
     except (SafetensorError, LookupError, TypeError, ValueError) as error:
         raise FileFormatError(
-            f"{folder} is not a complete repair: {type(error).__name__} {error}; fit it again"
+            f"{folder} is not a complete repair: {type(error).__name__} {error}; fit the repair again"
         ) from error
 
 

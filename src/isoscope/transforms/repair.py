@@ -32,7 +32,7 @@ _DERIVED_CACHE: WeakKeyDictionary[Repair, dict[Any, tuple[list[Any], Any]]] = We
 
 
 class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """A transformation of vectors that is fitted once on a corpus, and then applied to both corpus and queries."""
+    """A transformation of vectors that is fitted once on a corpus and applied to both the corpus and the queries."""
 
     _fitted_attribute = "mean_"  # exists once the repair is fitted
     n_features_in_: int
@@ -51,7 +51,7 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : (n, d) array
-            A NumPy array, or a torch tensor, which keeps its gradient. NaN in a tensor affects only its own row.
+            A NumPy array or a torch tensor. For a tensor, the result is differentiable, and NaN affects only its row.
         """
         check_is_fitted(self)
         X = self._checked(X)
@@ -66,8 +66,8 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             return X
         if is_source(X):
             raise ParameterError(
-                f"X is a {type(X).__name__}: only fit accepts it; here, pass an (n, d) array, "
-                "for example batch.vectors for each batch in open_store(X).batches()"
+                f"X is a {type(X).__name__}, which only fit accepts: pass an array of shape (n, d), "
+                "such as batch.vectors for each batch in open_store(X).batches()"
             )
         if is_torch_array(X):
             self._check_tensor(X)
@@ -91,7 +91,7 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def is_affine(self) -> bool:
-        """Whether the repair consists of one matrix and one vector: y = x·A + b."""
+        """Whether the repair is an affine map y = x·A + b."""
         return False
 
     def _add_to_onnx(self, graph: Graph, vectors: str) -> str:
@@ -142,8 +142,9 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         are frozen until it is saved and loaded again. If the mean is thousands of times larger than the spread, `Dense`
         loses digits in float32 that `transform` and `to_onnx` keep.
 
-        A clustered repair becomes a `RepairModule`. A saved pipeline with it needs isoscope and, from
-        Sentence Transformers 6 on, ``trust_remote_code=True``, as for every class outside that library.
+        A clustered repair becomes a `RepairModule`. To load a saved pipeline that contains it, isoscope must be
+        installed. Sentence Transformers 6 or later also needs ``trust_remote_code=True``, as for every class outside
+        that library.
 
         Examples
         --------
@@ -159,7 +160,7 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return to_sentence_transformers(self)
 
     def to_onnx(self, path: str | os.PathLike[str] | None = None) -> Any:
-        """Return the repair as an ONNX model with the input "vectors", (n, d) float32, and the output "repaired".
+        """Return the repair as an ONNX model with input "vectors" (float32, shape (n, d)) and output "repaired".
 
         Parameters
         ----------
@@ -195,7 +196,7 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Self:
-        """Return the repair that `save` wrote."""
+        """Load a repair that was written by `save`."""
         from isoscope.transforms.persistence import load
 
         found = load(folder)
@@ -220,5 +221,5 @@ def to_host(X: Any) -> Any:
 
 
 def is_count(value: Any, least: int = 0) -> bool:
-    """Return whether a parameter is an integer of at least `least`."""
+    """Return whether a parameter is an integer that is at least `least`."""
     return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= least

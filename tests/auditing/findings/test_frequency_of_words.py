@@ -109,5 +109,5 @@ def test_frequency_advice_keeps_the_labels():
     assert free["frequency"].verdict == bound["frequency"].verdict != "ok"
     assert "all-but-the-top" in free["frequency"].advice
     assert "if `isoscope advise` confirms it" in free["frequency"].advice
-    assert "Do not remove the first directions" in bound["label_conflict"].advice
+    assert "Do not remove the leading principal components" in bound["label_conflict"].advice
     assert "isoscope fix" not in bound["frequency"].advice

@@ -65,6 +65,7 @@ def judge(measured: Measurements) -> tuple[list[Finding], dict[str, str]]:
 
 _FIX_COMMAND = re.compile(r"isoscope fix ([a-z-]+)")
 _LABEL_REMOVING_REPAIRS = {"all-but-the-top", "whiten", "cluster-center", "cluster-null"}
+_LABEL_ADVICE = "Leave it: a repair would remove the leading principal components, which separate your labels."
 
 
 def _remove_conflicting_advice(findings: list[Finding]) -> list[Finding]:
@@ -72,7 +73,7 @@ def _remove_conflicting_advice(findings: list[Finding]) -> list[Finding]:
     if all(finding.verdict == "ok" for finding in findings if finding.name == "label_conflict"):
         return findings
     return [
-        replace(finding, advice="Leave it: a repair would remove the first directions, and these separate your labels.")
+        replace(finding, advice=_LABEL_ADVICE)
         if _LABEL_REMOVING_REPAIRS & set(_FIX_COMMAND.findall(finding.advice))
         else finding
         for finding in findings

@@ -26,8 +26,8 @@ IF_CONFIRMED = "if `isoscope advise` confirms it on your task"
 ABOUT_SHAPE = "This is about the shape, not about your task."
 """The last sentence of the meaning, if a `look` or `bad` verdict is about the shape."""
 
-SHARE_SOURCE = "convention for shares: look from one in ten, bad from one in two"
-BROKEN_SOURCE = "convention for broken rows: look from one in a hundred, bad from one in ten"
+SHARE_SOURCE = 'convention for shares: "look" from one in ten, "bad" from one in two'
+BROKEN_SOURCE = 'convention for broken rows: "look" from one in a hundred, "bad" from one in ten'
 
 FOLDS = 20
 """The number of groups of rows that a jackknife leaves out in turn."""
@@ -41,9 +41,9 @@ class Projection(NamedTuple):
     values: np.ndarray
     """Eigenvalues, largest first."""
     squares: np.ndarray
-    """Squared projections onto the axes, for single rows or summed over the rows of each block of groups."""
+    """Squared projections onto the axes: of single rows, or summed over the rows of each block of groups."""
     summands: float
-    """The number of these terms that the eigenvalues sum over."""
+    """The number of such terms in the sum for each eigenvalue."""
 
 
 class Evidence:
@@ -82,7 +82,7 @@ class Evidence:
             return "assumes independent rows"
         column = self.m.columns.get("groups", "groups")
         named = "groups" if column == "groups" else f"values of {column}"
-        return f"assumes independent groups of rows, {self.sketch.groups.groups:,} {named}"
+        return f"assumes independent groups of rows ({self.sketch.groups.groups:,} {named})"
 
     def check_variance(self) -> None:
         """Raise an error if all rows are equal."""

@@ -26,8 +26,8 @@ KINDS = ("word", "continuation", "number", "symbol", "special")
 _SPECIAL = re.compile(r"\[[A-Z]{2,}\d*\]|\[unused\d+\]|</?[A-Za-z_]+\d*>|<[|｜].+[|｜]>")
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")  # a single byte without a token of its own
 _WORD_START_MARKS = {"Ġ": "bytes", "▁": "pieces"}  # marks for the space before a word
-_MIN_MARKED_SHARE = 0.02  # of all tokens: if fewer have a mark, it counts as part of the text
-_MIN_ONE_WORD_SHARE = 0.95  # of entries without a space, for them to count as words
+_MIN_MARKED_SHARE = 0.02  # minimum share of marked tokens; otherwise the mark counts as part of the text
+_MIN_ONE_WORD_SHARE = 0.95  # minimum share of entries without a space, for entries to count as words
 
 
 def token_kinds(tokens: Sequence[str] | np.ndarray) -> np.ndarray:
@@ -117,7 +117,7 @@ _RANK_NOTE = " Frequency is estimated as 1/rank, because word-vector files are s
 
 
 def frequency(e: Evidence) -> Iterator[Finding]:
-    """Judge how much of the variance along the first directions token frequency explains."""
+    """Judge how much of the variance along the leading principal components token frequency explains."""
     frequencies = e.m.sample.columns.get("frequency")
     if frequencies is None:
         return
@@ -135,24 +135,24 @@ def frequency(e: Evidence) -> Iterator[Finding]:
     folds = np.array_split(rng.permutation(len(top)), FOLDS)
     left = [_explained_variance(np.delete(top, fold, axis=0), np.delete(logs, fold)) for fold in folds]
     low, high = e.around(value, nulls.jackknife_error(np.asarray(left)), FOLDS)
-    source = f"shuffled frequencies explain {abs(null):.1g}; {SHARE_SOURCE}"
+    source = f"shuffled frequencies explain a share of {abs(null):.1g}; {SHARE_SOURCE}"
     judged = Range.lower_is_better(SHARE_LOOK, SHARE_BAD, source, null)
     fact = (
-        f"frequency explains {100 * value:.0f}% of the variance along the first {k} directions and "
-        f"{100 * overall:.0f}% of all variance"
+        f"frequency explains {100 * value:.0f}% of the variance along the first {k} principal components and "
+        f"{100 * overall:.0f}% of the total variance"
     )
     if judged.verdict(value) == "ok":
         meaning, advice = f"Distances depend little on word frequency: {fact}.", "Leave it."
     else:
         meaning = f"Rows are near each other partly because their frequencies are similar: {fact}. {ABOUT_SHAPE}"
         advice = (
-            "Compare only rows of similar frequency, or remove the first directions (`isoscope fix all-but-the-top`) "
-            f"{IF_CONFIRMED}."
+            "Compare only rows of similar frequency, or remove the leading principal components (`isoscope fix "
+            f"all-but-the-top`) {IF_CONFIRMED}."
         )
     ranked = e.m.columns.get("frequency") == INVERSE_RANK
     yield e.finding(
         "frequency",
-        "Frequency in the first directions",
+        "Frequency in the leading principal components",
         max(value, 0.0),
         (low, high),
         judged,

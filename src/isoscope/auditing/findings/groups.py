@@ -46,9 +46,9 @@ def clusters(e: Evidence) -> Iterator[Finding]:
     judged = Range(
         (-math.inf, math.inf if not apart else math.nextafter(MIN_SILHOUETTE, 0)),
         (-math.inf, math.inf),
-        f"published: a value below {MIN_SILHOUETTE} means one cluster (Cai et al. 2021); null: there is also one "
-        f"cluster if one of {CLUSTER_NULLS} random samples with the same spectrum and no clusters scores as high"
-        + ("; the verdict is look because the space is more isotropic inside the clusters" if apart else ""),
+        f"published: a value below {MIN_SILHOUETTE} means one cluster (Cai et al. 2021); null: the rows also count as "
+        f"one cluster if any of {CLUSTER_NULLS} random samples with the same spectrum and no clusters scores as high"
+        + ('; the verdict is "look" because the space is more isotropic inside the clusters' if apart else ""),
     )
     in_labels = _explained_label_entropy(e) if choice.n_clusters > 1 else None
     if choice.n_clusters == 1:
@@ -115,7 +115,7 @@ def _explained_label_entropy(e: Evidence) -> float | None:
 
 
 def labels(e: Evidence) -> Iterator[Finding]:
-    """Judge the silhouette of the labels."""
+    """Judge how well the labels separate the rows."""
     scores, shuffled = e.m.label_scores, e.m.shuffled_scores
     if scores is None or shuffled is None:
         return
@@ -123,8 +123,8 @@ def labels(e: Evidence) -> Iterator[Finding]:
     low, high = e.around(value, nulls.mean_error(scores), len(scores))
     chance = null + 4 * nulls.mean_error(shuffled)
     source = (
-        "look below 0, because at 0 rows are as near to another label as to their own; bad up to the value that "
-        "shuffled labels reach"
+        '"look" below 0, where rows are nearer to another label than to their own; "bad" up to the value that shuffled '
+        "labels reach"
     )
     judged = Range.higher_is_better(max(0.0, chance), chance, source, null)
     wrong = float((scores < 0).mean())
@@ -151,7 +151,7 @@ def labels(e: Evidence) -> Iterator[Finding]:
 
 
 def label_conflict(e: Evidence) -> Iterator[Finding]:
-    """Judge how much of the variance along the first directions, which repairs remove, separates the labels."""
+    """Judge how much of the variance that repairs remove, along the leading components, separates the labels."""
     if e.m.label_scores is None:
         return
     e.check_variance()
@@ -178,31 +178,31 @@ def label_conflict(e: Evidence) -> Iterator[Finding]:
     judged = Range.lower_is_better(
         max(SHARE_BAD, 2 * expected),
         math.inf,
-        f"shuffled labels explain {expected:.2g}; from one half on, the directions mainly separate the labels",
+        f"shuffled labels explain {expected:.2g}; at one half or more, the components mainly separate the labels",
         expected,
     )
     if judged.verdict(value) == "ok":
         meaning = (
-            f"The labels explain {100 * value:.0f}% of the variance along the first {k} directions, and "
-            f"{100 * overall:.0f}% of all variance."
+            f"The labels explain {100 * value:.0f}% of the variance along the first {k} principal components, and "
+            f"{100 * overall:.0f}% of the total variance."
         )
         advice = (
-            "The first directions hardly separate the labels. Even so, remove them only if `isoscope advise` confirms "
-            "it."
+            "The leading principal components hardly separate the labels. Even so, remove them only if `isoscope "
+            "advise` confirms it."
         )
     else:
         meaning = (
-            f"Removing the first {k} directions would also remove your labels: the labels explain {100 * value:.0f}% "
-            f"of the variance along these directions. IsoScore is {whole:.2f}; after centering each label, it is "
-            f"{inner:.2f}."
+            f"Removing the first {k} principal components would also remove your labels: the labels explain "
+            f"{100 * value:.0f}% of the variance along these components. IsoScore is {whole:.2f}; after centering the "
+            f"rows of each label, it is {inner:.2f}."
         )
         advice = (
-            "Do not remove the first directions, and do not whiten, unless `isoscope advise --labels` confirms it on "
-            "your task."
+            "Do not remove the leading principal components, and do not whiten, unless `isoscope advise --labels` "
+            "confirms it on your task."
         )
     yield e.finding(
         "label_conflict",
-        "Labels in the first directions",
+        "Labels in the leading principal components",
         value,
         (max(low, 0.0), min(high, 1.0)),
         judged,
@@ -267,7 +267,7 @@ def types(e: Evidence) -> Iterator[Finding]:
         judged,
         f"Tokens of the same word have a mean cosine of {intra:.2f}. This is {max(intra - inter, 0):.2f} higher than "
         "for tokens of different words.",
-        "Compare the difference, not the value: the difference shows how similar a word stays across contexts.",
+        "Judge by the difference, not by the value: it shows how similar the tokens of a word stay across contexts.",
         rows=rows,
         details={} if within is None else {"within_clusters": within[1]},
     )

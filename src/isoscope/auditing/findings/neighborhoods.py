@@ -32,13 +32,15 @@ def intrinsic_dimension(e: Evidence) -> Iterator[Finding]:
     value, eps = float(estimates.mean()), _eps(e)
     null = local.null[np.isfinite(local.null)]
     if len(null) < 2:
-        raise InputError("random samples with this spectrum have no local dimension: there is nothing to compare with")
+        raise InputError(
+            "the local dimension of random samples with this spectrum is undefined: there is nothing to compare with"
+        )
     center, reach = float(null.mean()), float(null.std(ddof=1)) * math.sqrt(1 + 1 / len(null))
     low, high = student(center, reach, CONFIDENCE, len(null) - 1)
     low, high = max(low, 0.0) * SHARE_BAD, high * (1 + SHARE_LOOK)
     source = (
-        f"null: the mean over {len(null)} Gaussian samples of the same size, spectrum and lengths is {center:.3g}; ok "
-        "from half of their lower 95% limit to a tenth above their upper limit"
+        f"null: the mean over {len(null)} Gaussian samples of the same size, spectrum and lengths is {center:.3g}; "
+        '"ok" from half of their lower 95% limit to a tenth above their upper limit'
     )
     judged = Range((low, high), (min(1.0, low), math.inf), source, center)
     k = local.distances.shape[1]
@@ -112,7 +114,7 @@ def two_nn(e: Evidence) -> Iterator[Finding]:
         value,
         interval,
         judged,
-        f"By the two nearest neighbors of each row, the data varies along about {value:.0f} of {e.d} dimensions.",
+        f"Judging by each row's two nearest neighbors, the data varies along about {value:.0f} of {e.d} dimensions.",
         "If this is far below the effective rank, the data lies on a curved surface that no linear map can flatten.",
         rows=len(pairs),
     )
@@ -129,8 +131,8 @@ def hubness(e: Evidence) -> Iterator[Finding]:
     tied = float(((lists.distances[:, 0] <= 0) | (lists.distances[:, 0] == lists.distances[:, -1])).mean())
     if tied > SHARE_LOOK:
         raise InputError(
-            f"{100 * tied:.0f}% of rows have duplicates or neighbors at the same distance: their nearest neighbors "
-            "are arbitrary"
+            f"{100 * tied:.0f}% of rows have duplicates or neighbors at the same distance, so their nearest "
+            "neighbors are arbitrary"
         )
     skewness, value, largest = occurrence_statistics(position[lists.indices], len(lists.asked))
     low, high = nulls.wilson_interval(value, len(lists.asked))

@@ -50,7 +50,7 @@ def norm_spread(e: Evidence) -> Iterator[Finding]:
     each = overlaps[with_metric[other]]
     value = shares[with_metric[other]]
     judged = Range.higher_is_better(
-        1 - SHARE_LOOK, -math.inf, "convention for shares: look if more than one result in ten differs"
+        1 - SHARE_LOOK, -math.inf, 'convention for shares: "look" if more than one result in ten differs'
     )
     spread = np.quantile(norms, [0.01, 0.5, 0.99])
     agree = " and ".join(
@@ -98,7 +98,7 @@ def broken_rows(e: Evidence) -> Iterator[Finding]:
     zeros, bad = e.sketch.zeros, e.sketch.nonfinite
     share = (zeros + bad) / (e.n + bad)
     tiny = math.nextafter(0.0, 1.0)
-    judged = Range.lower_is_better(tiny, BROKEN_BAD, "look from a single row, bad from one row in ten", 0.0)
+    judged = Range.lower_is_better(tiny, BROKEN_BAD, '"look" from a single row, "bad" from one row in ten', 0.0)
     if share == 0:
         meaning, advice = "Every row is finite and nonzero.", "Leave it."
     else:
@@ -197,7 +197,7 @@ def queries(e: Evidence) -> Iterator[Finding]:
         return
     k = min(
         around.distances.shape[1], asked.distances.shape[1]
-    )  # not the nearest: rows may have copies in the corpus, queries have none
+    )  # not the nearest neighbor: a row may have copies in the corpus, but a query has none
     limit = float(np.quantile(around.distances[:, k - 1], 0.99))
     value = float((asked.distances[:, k - 1] > limit).mean())
     low, high = nulls.wilson_interval(value, len(asked.distances))
@@ -217,7 +217,7 @@ def queries(e: Evidence) -> Iterator[Finding]:
     advice = (
         "Leave it."
         if judged.verdict(value) == "ok"
-        else "Check that queries and corpus use the same model, prefix and repair, and cover the same topics."
+        else "Check that the queries and the corpus use the same model, prefix and repair, and cover the same topics."
     )
     yield e.finding(
         "queries",

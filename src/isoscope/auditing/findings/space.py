@@ -38,7 +38,7 @@ def mean_cosine(e: Evidence) -> Iterator[Finding]:
     common = f"{100 * max(value, 0):.0f}% of each vector's squared length lies along one shared direction"
     meaning, advice = {
         "ok": ("Two random rows have a cosine near 0, so a high cosine means that two rows are related.", "Leave it."),
-        "look": (f"Unrelated rows already look somewhat similar: {common}. {ABOUT_SHAPE}", center),
+        "look": (f"Even unrelated rows look somewhat similar: {common}. {ABOUT_SHAPE}", center),
         "bad": (f"Every cosine is high, for unrelated rows too: {common}. {ABOUT_SHAPE}", center),
     }[judged.verdict(value)]
     yield e.finding(
@@ -60,8 +60,8 @@ def _centering_advice(e: Evidence, value: float, centered: float) -> str:
     if abs(centered) < value / 2:
         fallen = format_number(abs(centered))
         return (
-            f"Subtract the mean from corpus and queries (`isoscope fix center`; the mean cosine falls to {fallen}) "
-            f"{IF_CONFIRMED}."
+            "Subtract the mean from both the corpus and the queries (`isoscope fix center`; the mean cosine falls to "
+            f"{fallen}) {IF_CONFIRMED}."
         )
     return (
         "A few long rows dominate the mean: after subtracting the mean, the mean cosine would be "
@@ -121,15 +121,15 @@ def effective_rank(e: Evidence) -> Iterator[Finding]:
 
 
 def _capacity_range(e: Evidence, scale: Callable[[float], float], null: float) -> Range:
-    """Return the thresholds for the number of dimensions in use, which follow from the highest cosine by chance."""
+    """Return the thresholds for the number of dimensions in use, derived from the highest cosine by chance."""
     need = 2 * math.log(e.n)
     look, bad = min(scale(4 * need), scale(1 + SHARE_BAD * (e.d - 1))), scale(need)
     bad = min(bad, scale(1 + SHARE_LOOK * (e.d - 1)))
     reachable = min(1.0, 0.9 * null / look)  # few rows cannot fill many dimensions
     look, bad = look * reachable, bad * reachable
     source = (
-        f"chance: the most similar of {e.n:,} unrelated vectors reaches a cosine of √(2·ln n/dimensions); look above "
-        "½, bad above 1; at most half of the dimensions are required for ok, and a tenth to avoid bad"
+        f"by chance, the most similar of {e.n:,} unrelated vectors reaches a cosine of √(2·ln n/dimensions): "
+        '"look" above ½, "bad" above 1; half of the dimensions always suffice for "ok", and a tenth to avoid "bad"'
     )
     return Range.higher_is_better(look, bad, source, null)
 
@@ -149,13 +149,13 @@ def _describe_capacity(e: Evidence, verdict: Verdict, used: float, how: str, not
         f"of {ceiling:.2f}. {fact}."
     )
     return " ".join(filter(None, (meaning, note, ABOUT_SHAPE))), (
-        "A low value is fine if clusters or classes cause it. Otherwise, remove the first directions (`isoscope fix "
-        f"all-but-the-top`) or whiten (`isoscope fix whiten`) {IF_CONFIRMED}."
+        "A low value is fine if clusters or classes cause it. Otherwise, remove the leading principal components "
+        f"(`isoscope fix all-but-the-top`) or whiten (`isoscope fix whiten`) {IF_CONFIRMED}."
     )
 
 
 def anisotropy(e: Evidence) -> Iterator[Finding]:
-    """Judge what share of the total squared length lies along the first direction."""
+    """Judge what share of the total squared length lies along the dominant direction."""
     values, squares, count = e.raw
     value = float(values[0] / values.sum())
     low, high = e.around(value, nulls.spectrum_share_error(values, squares, 1, count), len(squares))
@@ -171,22 +171,24 @@ def anisotropy(e: Evidence) -> Iterator[Finding]:
     shares = " + ".join(f"{100 * share:.1f}%" for share in centered)
     if judged.verdict(value) == "ok":
         meaning = (
-            f"No single direction dominates. After centering, the first {k} directions account for {shares} of the "
-            "variance."
+            f"No single direction dominates. After centering, the first {k} principal components account for {shares} "
+            "of the variance."
         )
         advice = "Leave it."
     elif centered[0] < look:
         meaning = (
             f"All rows share the direction of the mean, which accounts for {100 * value:.0f}% of all squared lengths. "
-            f"After centering, the first {k} directions account for {shares} of the variance. {ABOUT_SHAPE}"
+            f"After centering, the first {k} principal components account for {shares} of the variance. {ABOUT_SHAPE}"
         )
         advice = f"Subtract the mean (`isoscope fix center`) {IF_CONFIRMED}; removing more directions is not needed."
     else:
         meaning = (
             f"One direction dominates every comparison: it accounts for {100 * value:.0f}% of all squared lengths. "
-            f"After centering, the first {k} directions account for {shares} of the variance. {ABOUT_SHAPE}"
+            f"After centering, the first {k} principal components account for {shares} of the variance. {ABOUT_SHAPE}"
         )
-        advice = f"Remove the mean and the first directions (`isoscope fix all-but-the-top`) {IF_CONFIRMED}."
+        advice = (
+            f"Remove the mean and the leading principal components (`isoscope fix all-but-the-top`) {IF_CONFIRMED}."
+        )
     yield e.finding(
         "anisotropy",
         "Share of the first direction (anisotropy)",
