@@ -535,9 +535,9 @@ def _ragged(rng):
 
 
 SOURCES = {
-    "no chunks": (lambda rng: iter([]), "no rows without NaN or infinity"),
-    "no rows": (lambda rng: np.ones((0, 3)), "no rows without NaN or infinity"),
-    "only bad rows": (lambda rng: np.full((3, 2), np.nan), "no rows without NaN|3 of the 3 rows"),
+    "no chunks": (lambda rng: iter([]), "no finite rows"),
+    "no rows": (lambda rng: np.ones((0, 3)), "no finite rows"),
+    "only bad rows": (lambda rng: np.full((3, 2), np.nan), "no finite rows|3 of the 3 rows"),
     "one vector": (lambda rng: np.ones(3), r"source has shape \(3,\): need shape \(n, d\)"),
     "no columns": (lambda rng: np.ones((3, 0)), r"shape \(3, 0\)"),
     "chunks of one vector": (lambda rng: iter([np.ones(3)]), r"chunk has shape \(3,\): need shape \(m, d\)"),

@@ -196,7 +196,7 @@ def _render_chart_grid(measurements: Sequence[str], lines: Callable[[str], list[
 
 
 def _describe_constant_layers(runs: Runs) -> str:
-    """Return a note on layers without a centered line, whose states are all equal."""
+    """Return a note on layers that have no centered line because their states are all equal."""
     arm = next(iter(runs.arms))
     constant = [
         layer for layer in runs.layers if not np.isfinite(runs.mean(arm, layer, "anisotropy_1_centred").values).any()

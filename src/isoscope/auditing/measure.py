@@ -297,7 +297,7 @@ class MeasurementRun:
 
 
 def _check_measurable(name: str, sketch: Sketch, sample: Sample) -> None:
-    """Raise an error if the rows are too few, too many are zero, or their norms are out of range."""
+    """Raise an error if there are too few rows, too many zero rows, or norms that are out of range."""
     if sketch.n < 4 or sketch.d < 2:
         raise TooFewRowsError(
             f"{name} has {sketch.n} vectors with {sketch.d} dimensions: an audit needs at least 4 vectors and at "

@@ -281,5 +281,5 @@ def sketch(
     with open_engine(engine) as running:
         total = running.tally(SketchTally(nonfinite, types=types is not None, groups=groups is not None), store).total
     if not total.n:
-        raise MissingValueError(f"{store.name} has no rows without NaN or infinity: need at least one")
+        raise MissingValueError(f"{store.name} has no finite rows: need at least one row without NaN or infinity")
     return total

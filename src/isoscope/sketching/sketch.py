@@ -54,7 +54,7 @@ def sketch_chunks(source: Any, types: Any, groups: Any, nonfinite: Nonfinite) ->
     for part in map_in_threads(sketch_item, chunks, expected):
         total = total + part
     if not total.n:
-        raise TooFewRowsError("the source has no rows without NaN or infinity: need at least one")
+        raise TooFewRowsError("the source has no finite rows: need at least one row without NaN or infinity")
     return total
 
 

@@ -170,7 +170,7 @@ def _subsample(cloud: Scatter) -> Scatter:
 def _draw_scatter_legend(
     way: CategoricalColoring | ContinuousColoring, x: float, y: float
 ) -> tuple[list[Markup], float]:
-    """Return the legend below a column of a file, and the position of its lower edge."""
+    """Return the legend below a column of charts, and the position of the legend's lower edge."""
     if isinstance(way, ContinuousColoring):
         low, high = way.ends
         steps = [tag("rect", x=x + 20 * i, y=y, width=20, height=10, class_=f"shade-{i}") for i in range(6)]

@@ -74,7 +74,7 @@ class ClustersAndManifolds(Study):
         return [] if all(each.holds_word_vectors for each in setting.models) else list(setting["corpora"])
 
     def arms(self, setting: Setting) -> list[Arm]:
-        """Return an arm for each set of word vectors; for each model and corpus, one that embeds and one per layer."""
+        """Return an arm per set of word vectors and, per model and corpus, an embedding arm and an arm per layer."""
         arms = [
             _word_arm(model, setting, seed)
             for model in setting.models
