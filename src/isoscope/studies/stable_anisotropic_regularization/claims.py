@@ -144,7 +144,7 @@ def _make_rows(
     before: Mapping[str, float] | None = None,
     average: bool = False,
 ) -> list[Row]:
-    """Return a row for each task and model, with each arm aggregated over seeds; collapsed models have their own rows."""
+    """Return a row per task and model, with each arm aggregated over seeds; collapsed models have their own rows."""
     rows = []
     for space, own in group_by_task_and_model(runs).items():
         for collapsed, some in sorted(group_by(own, lambda each: each.has_collapsed).items()):
