@@ -245,7 +245,7 @@ def test_a_sample_has_max_tokens_and_depends_on_the_seed(encoder):
         ({"window": 2}, "the special tokens alone take 2"),
         ({"window": 10, "stride": 9}, "stride is 9, which skips tokens"),
         ({"special_tokens": "maybe"}, "special_tokens is 'maybe'"),
-        ({"pool": "cls", "special_tokens": "drop"}, r"which drops \[CLS\]"),
+        ({"pool": "cls", "special_tokens": "drop"}, r'needs the token \[CLS\], but special_tokens="drop" drops it'),
         ({"pool": "last", "stride": 3}, "only one window"),
         ({"max_tokens": 0}, "max_tokens is 0"),
         ({"seed": -1}, "seed is -1"),

@@ -433,7 +433,7 @@ REFUSED = {
         PersistentEntropy(),
         {},
         BATCH | {"labels": torch.rand(16)},
-        "labels have dtype torch.float32: need integers",
+        "labels have dtype torch.float32: need integer class labels",
     ),
     "labels of tokens": (
         Tagger,
