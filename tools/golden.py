@@ -427,7 +427,7 @@ def sketch_array(folder: Path) -> Parts:
     return {
         "array": sketch_measurements(isoscope.sketch(X)),
         "chunks": sketch_measurements(isoscope.sketch(X[i : i + 7_000] for i in range(0, len(X), 7_000))),
-        "file": sketch_measurements(isoscope.sketch(folder / "bad.npy", nonfinite="drop")),
+        "file": sketch_measurements(isoscope.sketch(folder / "bad.npy", missing="drop")),
     }
 
 
@@ -483,7 +483,7 @@ def audit_sample(folder: Path) -> Parts:
     X = make_cloud(5_000, 40, dtype="float32")
     X[7], X[70, 3], X[90:99] = 0, np.inf, X[80]
     np.save(folder / "cloud.npy", X)
-    return {"audit": isoscope.audit(folder / "cloud.npy", sample=500, nonfinite="drop").to_dict()}
+    return {"audit": isoscope.audit(folder / "cloud.npy", sample=500, missing="drop").to_dict()}
 
 
 @call(one_thread=True)

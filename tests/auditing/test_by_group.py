@@ -80,7 +80,7 @@ def test_each_group_is_identical_to_a_separate_store(X, rng, monkeypatch, sample
 def test_nonfinite_rows_keep_their_numbers(X, rng):
     codes = rng.integers(0, 2, 1500)
     X[::50] = np.nan
-    settings = Settings(sample=200, nonfinite="drop")
+    settings = Settings(sample=200, missing="drop")
     found = measure_groups(
         open_store(X), group_rows(codes), "cut", settings=settings, progress=silent, engine=LocalEngine()
     )

@@ -154,7 +154,7 @@ def test_spaces_with_different_rows_have_no_agreement(rng, tmp_path):
     X = rng.standard_normal((120, 8))
     a = isoscope.audit(X)
     assert neighbor_agreement(a, isoscope.audit(X[:119])) is None
-    assert neighbor_agreement(a, isoscope.audit(np.insert(X, 3, np.nan, axis=0), nonfinite="drop")) is None
+    assert neighbor_agreement(a, isoscope.audit(np.insert(X, 3, np.nan, axis=0), missing="drop")) is None
     a.to_json(tmp_path / "a.json")
     assert neighbor_agreement(a, Audit.from_json(tmp_path / "a.json")) is None
     assert neighbor_agreement(isoscope.audit(X, sample=100), isoscope.audit(X, sample=100, seed=1)) is None

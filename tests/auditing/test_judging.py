@@ -113,7 +113,7 @@ def test_nonfinite_rows():
     X[[3, 50], 2] = np.nan
     with pytest.raises(InputError, match="row 3"):
         isoscope.audit(X)
-    found = isoscope.audit(X, nonfinite="drop")
+    found = isoscope.audit(X, missing="drop")
     assert found.n == 398
     assert (found["broken_rows"].value, found["broken_rows"].details["nonfinite"]) == (2 / 400, 2)
     rest = isoscope.audit(np.delete(X, [3, 50], axis=0))

@@ -150,7 +150,7 @@ def test_queries_find_their_rows_in_the_store(X, rng):
 
 def test_queries_find_their_rows_if_other_rows_are_dropped(X):
     X[:5] = np.nan
-    found = measured(X, X[100:140], nonfinite="drop").queries
+    found = measured(X, X[100:140], missing="drop").queries
     np.testing.assert_array_equal(found.indices[:, 0], np.arange(100, 140))
 
 
@@ -182,7 +182,7 @@ def test_number_of_query_rows_is_bounded(n, sample, queries):
         ({"sample": 99}, "sample is 99: need at least 100"),
         ({"sample": 1e4}, "sample"),
         ({"metric": "dot"}, "metric is 'dot'"),
-        ({"nonfinite": "keep"}, "nonfinite is 'keep'"),
+        ({"missing": "keep"}, "missing is 'keep'"),
         ({"seed": -1}, "seed is -1"),
         ({"seed": "x"}, "seed is 'x'"),
     ],

@@ -172,7 +172,7 @@ def test_too_many_types_are_dropped_and_counted(rng, monkeypatch, allowed):
 def test_a_store_without_finite_rows_raises_an_error():
     store = open_store(np.full((5, 3), np.nan))
     with pytest.raises(isoscope.InputError, match="no finite rows"):
-        first_pass(LocalEngine(), store, Settings(nonfinite="drop"), silent, "", size=50)
+        first_pass(LocalEngine(), store, Settings(missing="drop"), silent, "", size=50)
 
 
 class Seen(Tally):
@@ -223,7 +223,7 @@ def test_neighbors_do_not_depend_on_batches_or_scale(rng, metric, scale):
 @pytest.mark.parametrize(("metric", "found"), [("cosine", [1, 4]), ("euclidean", [1, 2])])
 def test_zero_rows_by_cosine_and_nan_rows_are_never_neighbors(metric, found):
     X = np.array([[1.0, 1], [2, 1], [0, 0], [np.nan, 1], [5, 1]])
-    placed = RowScaling(metric, isoscope.sketch(X, nonfinite="drop"))
+    placed = RowScaling(metric, isoscope.sketch(X, missing="drop"))
     assert placed.usable(X).tolist() == [True, True, metric == "euclidean", False, True]
     search = NeighborSearch(placed(X[:1]), 2, center=placed.center, own=np.array([0]))
     NeighborTally([search], placed).add_batches(chunks(X, 2))

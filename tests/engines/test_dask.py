@@ -116,7 +116,7 @@ def test_sample_is_redrawn_when_too_few_rows_are_finite(client, rng):
     X = rng.standard_normal((6000, D))
     X[rng.random(6000) < 0.6] = np.nan
     here, there = (
-        isoscope.audit(X, sample=1500, nonfinite="drop", engine=engine).measured.sample for engine in ("local", client)
+        isoscope.audit(X, sample=1500, missing="drop", engine=engine).measured.sample for engine in ("local", client)
     )
     np.testing.assert_array_equal(there.rows, here.rows)
 
@@ -235,7 +235,7 @@ def test_groups_are_resampled_when_too_few_rows_are_finite(client, rng):
     X[rng.random(6000) < 0.6] = np.nan
     store = open_store(X, by=np.arange(6000) % 2)
     here, there = (
-        isoscope.audit(store, by="by", sample=500, nonfinite="drop", engine=engine) for engine in ("local", client)
+        isoscope.audit(store, by="by", sample=500, missing="drop", engine=engine) for engine in ("local", client)
     )
     for name in here.groups:
         np.testing.assert_array_equal(there[name].measured.sample.rows, here[name].measured.sample.rows)

@@ -24,7 +24,7 @@ def kept(request, rng):
         "numbers": lambda: Sketch.of(X, np.arange(50) % 4),
         "words": lambda: Sketch.of(X, [f"naïve “{i % 4}”" for i in range(50)]),
         "above the capacity": lambda: Sketch.of(rng.standard_normal((70_000, 2))),
-        "with dropped rows": lambda: Sketch.of(bad, np.arange(50) % 4, nonfinite="drop"),
+        "with dropped rows": lambda: Sketch.of(bad, np.arange(50) % 4, missing="drop"),
         "empty": Sketch,
     }[request.param]()
 

@@ -82,7 +82,7 @@ def test_chunks_can_include_their_groups(rng):
 def test_nonfinite_rows_are_removed_from_their_group(rng):
     X, text = texts(10, rng)
     broken = np.concatenate([X, [[np.nan] * 6]])
-    assert_alike(sketch(broken, groups=[*text, 3], nonfinite="drop"), sketch(X, groups=text))
+    assert_alike(sketch(broken, groups=[*text, 3], missing="drop"), sketch(X, groups=text))
 
 
 def test_saved_sketch_loads_and_ungrouped_one_uses_the_first_version(rng, tmp_path):

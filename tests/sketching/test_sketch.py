@@ -321,11 +321,11 @@ def test_labels_of_any_type_give_the_same_types(types, rng):
     types = types() if callable(types) else types
     X = rng.standard_normal((8, 3))
     X[[2, 5]] = np.nan
-    expected = Sketch.of(X, [1, 0] * 4, nonfinite="drop")
+    expected = Sketch.of(X, [1, 0] * 4, missing="drop")
     for s in (
-        Sketch.of(X, types, nonfinite="drop"),
-        sketch(X, types=types, nonfinite="drop"),
-        sketch(iter([(X[:4], types[:4]), (X[4:], types[4:])]), nonfinite="drop"),
+        Sketch.of(X, types, missing="drop"),
+        sketch(X, types=types, missing="drop"),
+        sketch(iter([(X[:4], types[:4]), (X[4:], types[4:])]), missing="drop"),
     ):
         assert s.types.counts.tolist() == [3, 3]
         assert_near(s.intra_similarity(), expected.intra_similarity())
@@ -430,7 +430,7 @@ def test_sketch_equals_itself_even_if_squares_overflow(rng):
 def test_invalid_row_is_reported_by_its_overall_position(bad, dtype, rng):
     X = rng.standard_normal((30, 4)).astype(dtype)
     X[[17, 18, 25], [0, 3, 2]] = bad
-    with pytest.raises(InputError, match=r'3 of the 30 rows 0…29 .* row 17: .*nonfinite="drop"'):
+    with pytest.raises(InputError, match=r'3 of the 30 rows 0…29 .* row 17: .*missing="drop"'):
         Sketch.of(X)
     with pytest.raises(InputError, match=r"3 of the 30 rows 0…29 .* row 17"):
         sketch(X)
@@ -445,14 +445,14 @@ def test_dropped_rows_are_counted_and_change_nothing_else(rng):
     X[:5], good[:5] = np.inf, False
     clean = Sketch.of(X[good], types[good])
     clean.nonfinite = int((~good).sum())
-    assert_close(Sketch.of(X, types, nonfinite="drop"), clean)
+    assert_close(Sketch.of(X, types, missing="drop"), clean)
     chunks = ((X[i : i + 5], types[i : i + 5]) for i in range(0, 600, 5))  # the first chunk is dropped whole
-    assert_close(sketch(chunks, nonfinite="drop"), clean)
+    assert_close(sketch(chunks, missing="drop"), clean)
 
 
 def test_a_chunk_without_a_finite_row_is_only_counted(rng):
     s = Sketch.of(rng.standard_normal((5, 3)))
-    bad = Sketch.of(np.full((4, 3), np.nan), nonfinite="drop")
+    bad = Sketch.of(np.full((4, 3), np.nan), missing="drop")
     assert (bad.n, bad.nonfinite) == (0, 4)
     for total in (s + bad, bad + s):
         assert total.nonfinite == 4
@@ -556,11 +556,11 @@ SOURCES = {
 
 
 @pytest.mark.parametrize("case", SOURCES)
-@pytest.mark.parametrize("nonfinite", ["raise", "drop"])
-def test_invalid_sources_raise_errors(case, nonfinite, rng):
+@pytest.mark.parametrize("missing", ["error", "drop"])
+def test_invalid_sources_raise_errors(case, missing, rng):
     make, words = SOURCES[case]
     with pytest.raises(InputError, match=words):
-        sketch(make(rng), nonfinite=nonfinite)
+        sketch(make(rng), missing=missing)
 
 
 def test_invalid_types_raise(rng):
@@ -571,13 +571,13 @@ def test_invalid_types_raise(rng):
         sketch(iter([X]), types=[0] * 6)
     X[1] = np.nan
     with pytest.raises(InputError, match="types has 5 entries but X has 6 rows"):
-        Sketch.of(X, [0] * 5, nonfinite="drop")
+        Sketch.of(X, [0] * 5, missing="drop")
 
 
 @pytest.mark.parametrize("make", [Sketch.of, sketch])
 def test_unknown_policy_raises(make):
-    with pytest.raises(InputError, match='nonfinite is \'ignore\': need "raise" or "drop"'):
-        make(np.eye(3), nonfinite="ignore")
+    with pytest.raises(InputError, match='missing is \'ignore\': need "error" or "drop"'):
+        make(np.eye(3), missing="ignore")
 
 
 def test_transposed_input_warns():

@@ -137,7 +137,7 @@ def _check_finite(xp: Any, X: Array, name: str) -> None:
     if bad:
         raise MissingValueError(
             f"{bad} of {len(finite)} rows of {name} contain NaN or infinity, first in row {int(np.argmin(finite))}: "
-            + ('fix or drop them; isoscope.sketch(…, nonfinite="drop") drops them' if name == "X" else "fix them")
+            + ('fix or drop them; isoscope.sketch(…, missing="drop") drops them' if name == "X" else "fix them")
         )
 
 

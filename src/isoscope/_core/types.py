@@ -15,8 +15,10 @@ Verdict = Literal["ok", "look", "bad"]
 """The verdict of a finding, from best to worst."""
 GainVerdict = Literal["gain", "loss", "noise"]
 """The verdict on the gain of a repair: a significant gain, a significant loss, or neither."""
-Nonfinite = Literal["raise", "drop"]
-"""What to do with rows that contain NaN or infinity."""
+Missing = Literal["error", "drop"]
+"""What to do with rows that have a missing value, NaN or infinity: raise an error, or drop and count them."""
+Zeros = Literal["keep", "drop"]
+"""What to do with rows of zeros: keep them, or drop and count them."""
 Average = Literal["instances", "types"]
 """What a mean between types averages over: all pairs of rows of different types, or all pairs of types."""
 Seed: TypeAlias = "int | Sequence[int] | np.random.SeedSequence | np.random.Generator | None"

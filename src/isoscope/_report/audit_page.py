@@ -348,7 +348,7 @@ def _render_settings(audit: Audit) -> Markup:
             f"all rows, or a random sample of {settings.sample:,} rows if there are more (seed {settings.seed})",
         ),
         ("Intervals", f"{format_confidence(settings.confidence)} confidence"),
-        ("Rows with NaN or infinity", "not allowed" if settings.nonfinite == "raise" else "excluded and counted"),
+        ("Rows with missing values", "not allowed" if settings.missing == "error" else "dropped and counted"),
     ]
     rows += [(f"Not measured: {name.replace('_', ' ')}", reason) for name, reason in audit.skipped.items()]
     rows.append(("To reproduce", tag("code", _format_command(audit))))
@@ -366,7 +366,7 @@ def _format_command(audit: Audit) -> str:
     words = ["isoscope", "audit", audit.source]
     for role, name in audit.columns.items():
         words += ["--columns", f"{role}={name}"] if name != role else []
-    for option in ("metric", "sample", "seed", "nonfinite"):
+    for option in ("metric", "sample", "seed", "missing", "zeros"):
         value = getattr(settings, option)
         words += [f"--{option}", str(value)] if value != getattr(Settings(), option) else []
     return shlex.join([*words, "--html", "report.html"])

@@ -79,7 +79,7 @@ def build_pictures(m: Measurements, findings: list[Finding]) -> Pictures:
     centered, raw = m.centered.values, m.raw.values
     at = m.sample.first(MAX_POINTS)
     sample = m.sample.at(at)
-    k = min(3, m.d)
+    k = min(3, m.centered.vectors.shape[1])  # fewer if the rows lie on a line or a plane
     points = np.zeros((len(at), 3))
     points[:, :k] = (sample.vectors - m.sketch.mean) @ m.centered.vectors[:, :k]
     trace = max(centered.sum(), 1e-300)

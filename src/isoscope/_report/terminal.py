@@ -128,7 +128,7 @@ def render_moments(sketch: Sketch, name: str) -> Group:
         ("shortest vector", lambda: sketch.least_norm, "number"),
         ("longest vector", lambda: sketch.greatest_norm, "number"),
         ("zero vectors", lambda: sketch.zeros, "count"),
-        ("rows with NaN or infinity", lambda: sketch.nonfinite, "count"),
+        ("rows with missing values, dropped", lambda: sketch.nonfinite, "count"),
         (
             "copies of other rows" if sketch.rows.exact else "copies of other rows (estimate)",
             lambda: sketch.duplicates,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
+
+import numpy as np
 
 from isoscope._core.errors import ParameterError
 from isoscope._core.random import check_seed
@@ -17,7 +19,7 @@ from isoscope.stores.columns import ColumnError
 from isoscope.stores.open import open_store
 
 if TYPE_CHECKING:
-    from isoscope._core.types import Column, Metric, Seed
+    from isoscope._core.types import Column, Metric, Missing, Seed, Zeros
     from isoscope._io.progress import Progress
 
 __all__ = ["Audit", "AuditOptions", "GroupedAudit", "audit"]
@@ -36,7 +38,8 @@ class AuditOptions(TypedDict, total=False):
     metric: Metric
     sample: int
     seed: Seed
-    nonfinite: Literal["raise", "drop"]
+    missing: Missing
+    zeros: Zeros
     progress: bool | Progress
     engine: Any
 
@@ -59,7 +62,8 @@ def audit(
     metric: Metric = "cosine",
     sample: int = 20_000,
     seed: Seed = 0,
-    nonfinite: Literal["raise", "drop"] = "raise",
+    missing: Missing = "error",
+    zeros: Zeros = "keep",
     progress: bool | Progress = False,
     engine: Any = "local",
 ) -> Audit | GroupedAudit:
@@ -95,8 +99,11 @@ def audit(
         The largest number of rows for which all pairs are used; larger sources are sampled. At least 100.
     seed : int, sequence of int, SeedSequence, Generator or None
         Random seed for the sample and for k-means.
-    nonfinite : {"raise", "drop"}
-        Raise an error for rows with NaN or infinity, or drop and count them.
+    missing : {"error", "drop"}
+        Raise an error for rows with a missing value, or drop and count them. A value is missing if it is null, NaN,
+        infinite or an empty cell, in the vector or in a column that you pass.
+    zeros : {"keep", "drop"}
+        Keep and count rows of zeros, which have no direction and cannot be found by cosine; or drop them.
     progress : bool or function
         Whether to show a progress bar; or a function that is called with the stage, the number of rows read and the
         share of the work done (0 to 1).
@@ -119,15 +126,22 @@ def audit(
     >>> print(result["mean_cosine"].meaning.split(". ")[0])
     Every cosine is high, for unrelated rows too: 80% of each vector's squared length lies along one shared direction
     """
-    settings = Settings(metric=metric, sample=sample, seed=check_seed(seed), nonfinite=nonfinite)
+    settings = Settings(metric=metric, sample=sample, seed=check_seed(seed), missing=missing, zeros=zeros)
     if by is not None and queries is not None:
         raise ParameterError(
             "queries= and by= cannot be combined: to use queries, audit the rows of one group separately"
         )
-    store = open_store(
-        source, vectors=vectors, by=by, labels=labels, types=types, text=text, frequency=frequency, groups=groups
-    )
-    query_store = None if queries is None else open_store(queries)
+    policy: dict[str, Any] = {"missing": missing, "zeros": zeros}
+    roles: dict[str, Any] = {
+        "by": by,
+        "labels": labels,
+        "types": types,
+        "text": text,
+        "frequency": frequency,
+        "groups": groups,
+    }
+    store = open_store(source, vectors=vectors, **roles, **policy)
+    query_store = None if queries is None else open_store(queries, **policy)
     grouping = None
     by_name = by if isinstance(by, str) else "groups"
     if by is None:
@@ -136,7 +150,9 @@ def audit(
     else:
         values = store.column("by")
         assert values is not None
-        grouping = group_rows(values, MAX_LAYERS if by_name == "layer" else MAX_GROUPS)
+        most = MAX_LAYERS if by_name == "layer" else MAX_GROUPS
+        known = ~store.missing("by") if missing == "drop" else np.ones(len(values), bool)
+        grouping = group_rows(values[known], most).among(known)
     unusable: dict[str, str] = {}
     with show_progress(progress) as report, open_engine(engine) as running:
         while True:

@@ -143,7 +143,7 @@ class Audit:
                 n=check_integer(content["source"]["rows"], "rows"),
                 d=check_integer(content["source"]["dimensions"], "dimensions"),
                 dtype=content["source"]["dtype"],
-                settings=Settings(**content["settings"]),
+                settings=Settings.from_dict(content["settings"]),
                 findings=[Finding.from_dict(finding) for finding in content["findings"]],
                 skipped=content["skipped"],
                 similarity=Similarity(**{name: np.asarray(values) for name, values in content["similarity"].items()}),

@@ -213,7 +213,7 @@ class GroupedAudit:
                 ordered=bool(content["ordered"]),
                 skipped=content["skipped"],
                 left_out=check_integer(content["left_out"], "left_out"),
-                settings=Settings(**content["settings"]),
+                settings=Settings.from_dict(content["settings"]),
                 version=content["isoscope"],
             )
         except (LookupError, TypeError, ValueError, AttributeError) as error:

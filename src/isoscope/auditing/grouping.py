@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from isoscope._core.errors import plural
 from isoscope.stores.shards import natural_sort_key
 
 if TYPE_CHECKING:
@@ -39,6 +40,15 @@ class Grouping:
     def counts(self) -> np.ndarray:
         """The number of rows in each group."""
         return np.bincount(self.codes[self.codes >= 0], minlength=len(self.names))
+
+    def among(self, known: np.ndarray) -> Grouping:
+        """Return the grouping of all rows, given which rows were grouped; the others have no value."""
+        if known.all():
+            return self
+        codes = np.full(len(known), -1, self.codes.dtype)
+        codes[known] = self.codes
+        without = {"no value": f"{plural(int((~known).sum()), 'row')} without a value were dropped"}
+        return replace(self, codes=codes, others=self.others | without)
 
     @property
     def left_out(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from isoscope._core.arrays import check_integer, nonzero_rows, unit_rows
 from isoscope._core.cosine_histogram import CosineCounter
 from isoscope._core.errors import InputError, ParameterError, ShapeError, TooFewRowsError
 from isoscope._core.memory import limit_sample_size
+from isoscope._core.missing import check_missing, check_zeros, drop_policy
 from isoscope._core.pairs import NeighborSearch, nearest_neighbors
 from isoscope._core.random import check_seed
 from isoscope.auditing.grouping import drop_single_groups
@@ -24,7 +25,7 @@ from isoscope.metrics.topology import h0_barcode
 
 if TYPE_CHECKING:
     from isoscope._core.cosine_histogram import CosineHistogram
-    from isoscope._core.types import Metric
+    from isoscope._core.types import Metric, Missing, Zeros
     from isoscope._io.progress import Progress
     from isoscope.auditing.near_duplicates import NearDuplicates
     from isoscope.auditing.passes import Axes, FirstPass
@@ -58,17 +59,31 @@ class Settings:
     metric: Metric = "cosine"
     sample: int = 20_000
     seed: int = 0
-    nonfinite: Literal["raise", "drop"] = "raise"
+    missing: Missing = "error"
+    zeros: Zeros = "keep"
     confidence: float = 0.95
 
     def __post_init__(self) -> None:
         if self.metric not in ("cosine", "euclidean"):
             raise ParameterError(f'metric is {self.metric!r}: need "cosine" or "euclidean"')
-        if self.nonfinite not in ("raise", "drop"):
-            raise ParameterError(f'nonfinite is {self.nonfinite!r}: need "raise" or "drop"')
+        check_missing(self.missing)
+        check_zeros(self.zeros)
         if check_integer(self.sample, "sample") < MIN_SAMPLE:
             raise ParameterError(f"sample is {self.sample}: need at least {MIN_SAMPLE} rows")
         object.__setattr__(self, "seed", check_seed(self.seed))
+
+    @property
+    def drop(self) -> Missing:
+        """Whether rows are dropped in the passes: "drop" or "error"."""
+        return drop_policy(self.missing, self.zeros)
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> Settings:
+        """Create settings from a dict in an audit's JSON; before 0.2, `missing` was called `nonfinite`."""
+        content = dict(content)
+        if "nonfinite" in content:
+            content["missing"] = "drop" if content.pop("nonfinite") == "drop" else "error"
+        return cls(**content)
 
     def limit_sample(self, store: Store) -> Settings:
         """Return the settings with a sample size that fits the memory limit."""

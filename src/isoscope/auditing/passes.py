@@ -97,7 +97,7 @@ class FirstPassTally(Tally):
         return Sketch.of(
             item.vectors,
             groups=item.columns.get("groups"),
-            nonfinite=self.settings.nonfinite,
+            missing=self.settings.drop,
             first=item.start,
             blocks=self.blocks,
         )

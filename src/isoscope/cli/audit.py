@@ -17,17 +17,20 @@ from isoscope.cli.options import (
     MaxMemoryOption,
     Metric,
     MetricOption,
-    Nonfinite,
-    NonfiniteOption,
+    Missing,
+    MissingOption,
     SampleOption,
     SchedulerOption,
     SeedOption,
     SourceArgument,
     WorkersOption,
+    Zeros,
+    ZerosOption,
     check_output_folders,
     check_overwriting,
     open_engine,
     parse_columns,
+    parse_policy,
 )
 from isoscope.cli.session import (
     FAIL_ON_REACHED,
@@ -99,7 +102,8 @@ def audit(
     metric: MetricOption = Metric.cosine,
     sample: SampleOption = 20_000,
     seed: SeedOption = 0,
-    nonfinite: NonfiniteOption = Nonfinite.error,
+    missing: MissingOption = Missing.error,
+    zeros: ZerosOption = Zeros.keep,
     engine: EngineOption = None,
     scheduler: SchedulerOption = None,
     workers: WorkersOption = None,
@@ -123,7 +127,8 @@ def audit(
     check_output_folders(html, json)
     roles = _resolve_columns(parse_columns(columns), files)
     earlier = None if baseline is None else Audit.from_json(baseline)
-    options: dict[str, Any] = {"metric": metric.value, "sample": sample, "seed": seed, "nonfinite": nonfinite.value}
+    options: dict[str, Any] = {"metric": metric.value, "sample": sample, "seed": seed}
+    policy = parse_policy(missing, zeros)
     if by is not None:
         options["by"] = roles["by"] = by
     else:
@@ -132,7 +137,9 @@ def audit(
     with open_engine(engine, scheduler, workers) as running:
         for source in sources:
             with InterruptibleProgressBar() as bar:
-                results.append(run_audit(open_store(source, **roles), progress=bar, engine=running, **options))
+                results.append(
+                    run_audit(open_store(source, **roles, **policy), progress=bar, engine=running, **policy, **options)
+                )
     verdicts: set[str] = {each.verdict for each in results}
     if by is not None:
         _report_groups(results, html, json)
@@ -232,7 +239,8 @@ def similarity(
     columns: ColumnsOption = None,
     sample: SampleOption = 20_000,
     seed: SeedOption = 0,
-    nonfinite: NonfiniteOption = Nonfinite.error,
+    missing: MissingOption = Missing.error,
+    zeros: ZerosOption = Zeros.keep,
     engine: EngineOption = None,
     scheduler: SchedulerOption = None,
     workers: WorkersOption = None,
@@ -247,9 +255,9 @@ def similarity(
     for cosine in cosines:
         if not -1 <= cosine <= 1:
             raise ParameterError(f"the cosine is {cosine}: need a number from -1 to 1")
-    settings = Settings(sample=sample, seed=seed, nonfinite=nonfinite.value)
+    settings = Settings(sample=sample, seed=seed, **parse_policy(missing, zeros))
     with open_engine(engine, scheduler, workers) as running, InterruptibleProgressBar() as bar:
-        store = open_store(source, **parse_columns(columns))
+        store = open_store(source, **parse_columns(columns), **parse_policy(missing, zeros))
         limited = settings.limit_sample(store)
         percentiles = Similarity.of(*measure_cosines(store, settings=limited, progress=bar, engine=running))
     for cosine in cosines:

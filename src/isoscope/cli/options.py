@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from isoscope.stores.databases.address import Address
 
 Metric = StrEnum("Metric", ["cosine", "euclidean"])
-Nonfinite = StrEnum("Nonfinite", {"error": "raise", "drop": "drop"})
+Missing = StrEnum("Missing", ["error", "drop"])
+Zeros = StrEnum("Zeros", ["keep", "drop"])
 EngineName = StrEnum("EngineName", ["local", "dask"])
 
 _ROLES = ("vectors", "labels", "types", "text", "ids", "frequency", "groups")
@@ -55,9 +56,15 @@ SampleOption = Annotated[
 ]
 SeedOption = Annotated[int, typer.Option("--seed", metavar="NUMBER", help="Random seed for sampling and k-means.")]
 MetricOption = Annotated[Metric, typer.Option("--metric", help="Metric for nearest neighbors.")]
-NonfiniteOption = Annotated[
-    Nonfinite,
-    typer.Option("--nonfinite", help="Whether to raise an error for rows with NaN or infinity, or to drop them."),
+MissingOption = Annotated[
+    Missing,
+    typer.Option(
+        "--missing",
+        help="Stop at rows with a missing value (null, NaN, infinity or an empty cell), or drop and count them.",
+    ),
+]
+ZerosOption = Annotated[
+    Zeros, typer.Option("--zeros", help="Keep rows of zeros, which are often failed embeddings, or drop them.")
 ]
 HtmlOption = Annotated[
     Path | None, typer.Option("--html", metavar="FILE", help="Write the report as HTML to this file.")
@@ -125,7 +132,12 @@ def open_engine(kind: EngineName | None, scheduler: str | None, workers: int | N
         yield engine
 
 
-def parse_columns(pairs: list[str] | None) -> dict[str, str]:
+def parse_policy(missing: Missing, zeros: Zeros) -> dict[str, Any]:
+    """Return the arguments of `open_store` for --missing and --zeros."""
+    return {"missing": missing.value, "zeros": zeros.value}
+
+
+def parse_columns(pairs: list[str] | None) -> dict[str, Any]:
     """Parse ROLE=NAME pairs and return the columns by role."""
     columns: dict[str, str] = {}
     for pair in ",".join(pairs or []).split(",") if pairs else []:

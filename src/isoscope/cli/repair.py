@@ -5,11 +5,11 @@ from __future__ import annotations
 import difflib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from isoscope._core.errors import InputError, OutputError, ParameterError
+from isoscope._core.errors import InputError, OutputError, ParameterError, plural
 from isoscope._io.progress import Progress, ignore_progress
 from isoscope.cli.audit import show_comparison
 from isoscope.cli.options import (
@@ -17,12 +17,16 @@ from isoscope.cli.options import (
     EngineOption,
     HtmlOption,
     MaxMemoryOption,
+    Missing,
+    MissingOption,
     OutputOption,
     RestartOption,
     SchedulerOption,
     SourceArgument,
     VectorsOnlyOption,
     WorkersOption,
+    Zeros,
+    ZerosOption,
     check_output_folders,
     check_overwriting,
     check_parent,
@@ -30,7 +34,7 @@ from isoscope.cli.options import (
     parse_columns,
     parse_target,
 )
-from isoscope.cli.session import InterruptibleProgressBar, Interruption, print_message, report_written
+from isoscope.cli.session import InterruptibleProgressBar, Interruption, print_message, report_dropped, report_written
 
 if TYPE_CHECKING:
     import numpy as np
@@ -104,6 +108,8 @@ def fit(
     shrinkage: _ShrinkageOption = None,
     sample: _FitSampleOption = None,
     seed: _FitSeedOption = None,
+    missing: MissingOption = Missing.error,
+    zeros: ZerosOption = Zeros.keep,
     engine: EngineOption = None,
     scheduler: SchedulerOption = None,
     workers: WorkersOption = None,
@@ -120,7 +126,13 @@ def fit(
     repair = _build_repair(method, options | {"shrinkage": shrinkage, "sample": sample, "seed": seed})
     with open_engine(engine, scheduler, workers) as running:
         check_save_folder(folder)
-        fitted, rows = _fit_repair(repair, open_store(source, **parse_columns(columns)), running)
+        fitted, rows = _fit_repair(
+            repair,
+            open_store(
+                source, **parse_columns(columns), missing=cast(Any, missing.value), zeros=cast(Any, zeros.value)
+            ),
+            running,
+        )
     fitted.save(folder)
     print(f"{folder}: {fitted}, fitted to {rows:,} vectors of {fitted.n_features_in_} dimensions")
 
@@ -133,6 +145,8 @@ def apply(
     columns: ColumnsOption = None,
     vectors_only: VectorsOnlyOption = False,
     restart: RestartOption = False,
+    missing: MissingOption = Missing.error,
+    zeros: ZerosOption = Zeros.keep,
     engine: EngineOption = None,
     scheduler: SchedulerOption = None,
     workers: WorkersOption = None,
@@ -155,7 +169,9 @@ def apply(
         repair = load_plain(folder) or load_transform(folder)
         if isinstance(target, Path) and Path(os.path.realpath(folder)) in Path(os.path.realpath(target)).parents:
             raise OutputError(f"{target} is inside {folder}, which contains the repair: write to another folder")
-        store = open_store(source, **parse_columns(columns))
+        store = open_store(
+            source, **parse_columns(columns), missing=cast(Any, missing.value), zeros=cast(Any, zeros.value)
+        )
         _check_not_in_source(target, source)
         _write_repaired(repair, store, target, vectors_only=vectors_only, restart=restart, engine=running)
 
@@ -179,6 +195,8 @@ def fix(
     shrinkage: _ShrinkageOption = None,
     sample: _FitSampleOption = None,
     seed: _FitSeedOption = None,
+    missing: MissingOption = Missing.error,
+    zeros: ZerosOption = Zeros.keep,
     engine: EngineOption = None,
     scheduler: SchedulerOption = None,
     workers: WorkersOption = None,
@@ -201,7 +219,9 @@ def fix(
         check_save_folder(save)
     with open_engine(engine, scheduler, workers) as running:
         _check_target(target, running)
-        store = open_store(source, **parse_columns(columns))
+        store = open_store(
+            source, **parse_columns(columns), missing=cast(Any, missing.value), zeros=cast(Any, zeros.value)
+        )
         _check_not_in_source(target, source)
         fitted, rows = _fit_repair(repair, store, running)
         if save is not None:
@@ -238,10 +258,14 @@ def compare_held_out(repair: Repair, store: Store, name: str, *, written: int) -
     from isoscope.auditing.audit import audit
     from isoscope.auditing.compare import HeldOutComparison
     from isoscope.auditing.measure import Settings
+    from isoscope.engines.engine import LocalEngine, SampleTally
     from isoscope.stores.open import open_store
 
     limit = limit_sample_size(2 * Settings().sample, store.dim, store.dtype.itemsize)
-    sample = np.random.default_rng(0).permutation(len(store))[:limit]
+    usable: int | np.ndarray = len(store)
+    if store.drops_rows:
+        usable = LocalEngine().tally(SampleTally(limit, 0, store.name, "drop"), store).partial_result().rows
+    sample = np.random.default_rng(0).permutation(usable)[:limit]
     fitted, measured = np.sort(sample[: len(sample) // 2]), np.sort(sample[len(sample) // 2 :])
     repair.fit(store.take(fitted))
     rows = open_store(store.take(measured), **_read_columns(store, measured))
@@ -313,7 +337,14 @@ def _fit_repair(repair: Repair, store: Store, engine: Engine) -> tuple[Repair, i
     with InterruptibleProgressBar() as bar:
         watched = _ProgressEngine(engine, bar)
         repair.fit(store, engine=watched)
-    return repair, watched.rows
+    sketch = getattr(repair, "sketch_", None)
+    if sketch is None:
+        return repair, watched.rows
+    if sketch.nonfinite:
+        print_message(f"{plural(sketch.nonfinite, 'row')} were dropped")
+    if sketch.zeros:
+        print_message(f"{plural(sketch.zeros, 'row')} of zeros take part in the fit: --zeros drop leaves them out")
+    return repair, sketch.n
 
 
 class _ProgressEngine:
@@ -382,4 +413,5 @@ def _write_repaired(
             rows = repair_store(store, repair, target, progress=bar, say=print_message, **options)
     except KeyboardInterrupt as stop:
         raise Interruption("; ".join(getattr(stop, "__notes__", [])) or f"{target} is unchanged") from stop
+    report_dropped(store, rows)
     print(f"{target}: {rows:,} vectors")

@@ -11,10 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from isoscope._core.errors import DataWarning
+from isoscope._core.errors import DataWarning, plural
 from isoscope._io.progress import ProgressBar
+
+if TYPE_CHECKING:
+    from isoscope.stores.store import Store
 
 FAIL_ON_REACHED, BAD_INPUT, INTERNAL, INTERRUPTED = 1, 2, 3, 130
 """Exit codes: the --fail-on threshold was reached; the input is invalid; a bug in isoscope; Ctrl-C."""
@@ -91,6 +94,12 @@ def print_message(message: str) -> None:
 def report_written(path: Path) -> None:
     """Print to standard error that a file was written."""
     print(f"written: {path}", file=sys.stderr)
+
+
+def report_dropped(store: Store, written: int) -> None:
+    """Print to standard error how many rows of a store were dropped."""
+    if store.drops_rows and (dropped := len(store) - written):
+        print_message(f"{plural(dropped, 'row')} of {store.name} were dropped")
 
 
 def write_json_output(content: dict[str, Any], path: Path) -> None:

@@ -8,24 +8,28 @@ from typing import Annotated
 import typer
 
 from isoscope._core.errors import MissingValueError
+from isoscope._core.missing import drop_policy
 from isoscope.cli.options import (
     ColumnsOption,
     EngineOption,
     MaxMemoryOption,
-    Nonfinite,
-    NonfiniteOption,
+    Missing,
+    MissingOption,
     RestartOption,
     SchedulerOption,
     SourceArgument,
     VectorsOnlyOption,
     WorkersOption,
+    Zeros,
+    ZerosOption,
     check_output_folders,
     check_overwriting,
     open_engine,
     parse_columns,
+    parse_policy,
     parse_target,
 )
-from isoscope.cli.session import InterruptibleProgressBar, report_written, show
+from isoscope.cli.session import InterruptibleProgressBar, report_dropped, report_written, show
 
 commands = typer.Typer()
 
@@ -40,6 +44,8 @@ def convert(
     columns: ColumnsOption = None,
     vectors_only: VectorsOnlyOption = False,
     restart: RestartOption = False,
+    missing: MissingOption = Missing.error,
+    zeros: ZerosOption = Zeros.keep,
     max_memory: MaxMemoryOption = None,
 ) -> None:
     """Copy vectors to another file format or a database.
@@ -53,8 +59,9 @@ def convert(
     check_overwriting([destination], [source])
     check_output_folders(destination)
     with InterruptibleProgressBar() as bar:
-        store = open_store(source, **parse_columns(columns))
+        store = open_store(source, **parse_columns(columns), **parse_policy(missing, zeros))
         rows = write_store(store, destination, columns=not vectors_only, restart=restart, progress=bar)
+    report_dropped(store, rows)
     print(f"{destination}: {rows:,} vectors")
 
 
@@ -66,7 +73,8 @@ def sketch(
         typer.Option("--output", "-o", metavar="FILE", help="Save the sketch to this file; load it with Sketch.load."),
     ] = None,
     columns: ColumnsOption = None,
-    nonfinite: NonfiniteOption = Nonfinite.error,
+    missing: MissingOption = Missing.error,
+    zeros: ZerosOption = Zeros.keep,
     engine: EngineOption = None,
     scheduler: SchedulerOption = None,
     workers: WorkersOption = None,
@@ -83,9 +91,10 @@ def sketch(
     check_overwriting([output], [source])
     check_output_folders(output)
     roles = parse_columns(columns)
-    tally = SketchTally(nonfinite.value, types="types" in roles, groups="groups" in roles)
+    policy = parse_policy(missing, zeros)
+    tally = SketchTally(drop_policy(**policy), types="types" in roles, groups="groups" in roles)
     with open_engine(engine, scheduler, workers) as running, InterruptibleProgressBar() as bar:
-        store = open_store(source, **roles)
+        store = open_store(source, **roles, **policy)
         total = running.tally(tally, store, bar, "summing up").total
     if not total.n:
         raise MissingValueError(f"{store.name} has no finite rows: need at least one row without NaN or infinity")

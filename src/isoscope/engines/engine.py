@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
 from isoscope._core.arrays import to_numpy
 from isoscope._core.errors import MissingValueError, ParameterError
+from isoscope._core.missing import DROP_HINT, check_missing
 from isoscope._core.threads import map_in_threads
 from isoscope._io.progress import ignore_progress
 from isoscope.sketching.sketch import Sketch, sketch_chunks
@@ -18,6 +19,7 @@ from isoscope.stores.open import open_store
 from isoscope.stores.sampling import Sampler
 
 if TYPE_CHECKING:
+    from isoscope._core.types import Missing
     from isoscope._io.progress import Progress
     from isoscope.stores.sampling import Sample
     from isoscope.stores.store import Batch, Store
@@ -114,8 +116,8 @@ class CombinedTally(Tally):
 class SketchTally(Tally):
     """A tally that sketches all rows; `types` adds sums for each type, and `groups` adds sums for blocks of groups."""
 
-    def __init__(self, nonfinite: str = "raise", *, types: bool = False, groups: bool = False):
-        self.nonfinite = nonfinite
+    def __init__(self, missing: Missing = "error", *, types: bool = False, groups: bool = False):
+        self.missing = missing
         self.columns = [role for role, wanted in (("types", types), ("groups", groups)) if wanted]
         self.total = Sketch()
 
@@ -126,7 +128,7 @@ class SketchTally(Tally):
             item.vectors,
             columns.get("types"),
             groups=columns.get("groups"),
-            nonfinite=self.nonfinite,
+            missing=self.missing,
             first=item.start,
         )
 
@@ -144,18 +146,20 @@ class SketchTally(Tally):
 
 
 class SampleTally(Tally):
-    """A tally that draws a random sample of rows, which must all be finite; `name` is the store's name for messages."""
+    """A tally that draws a random sample of complete rows; `name` is the store's name for messages."""
 
-    def __init__(self, size: int, seed: int, name: str):
-        self.sampler, self.name = Sampler(size, seed), name
+    def __init__(self, size: int, seed: int, name: str, missing: Missing = "error"):
+        self.sampler, self.name, self.missing = Sampler(size, seed), name, missing
 
     def summarize(self, item: Batch) -> Batch:
-        """Return the batch after checking that its vectors are finite."""
+        """Return the batch; unless missing values are dropped, check that its vectors are finite."""
+        if self.missing == "drop":
+            return item
         finite = np.isfinite(to_numpy(item.vectors)).all(axis=1)
         if not finite.all():
             first = item.start + int(np.argmin(finite))
             raise MissingValueError(
-                f"{self.name} contains NaN or infinity, first in row {first}: fix or drop these rows"
+                f"{self.name} contains NaN or infinity, first in row {first}: fix these rows, or {DROP_HINT}"
             )
         return item
 
@@ -244,7 +248,7 @@ def sketch(
     *,
     types: Any = None,
     groups: Any = None,
-    nonfinite: Literal["raise", "drop"] = "raise",
+    missing: Missing = "error",
     engine: Any = "local",
 ) -> Sketch:
     """Return the `Sketch` of a data set of any size, computed in one pass on all cores.
@@ -259,8 +263,8 @@ def sketch(
     groups : (n,) labels, optional
         The group of each row of an array, for rows that are not independent, such as the tokens of one text. The
         unbiased IsoScore then compares only rows of different groups; see `isoscope.isoscore`.
-    nonfinite : {"raise", "drop"}
-        Whether to raise an error for rows with NaN or infinity, or to drop and count them.
+    missing : {"error", "drop"}
+        Whether to raise an error for rows with a missing value, NaN or infinity, or to drop and count them.
     engine : {"local", "dask"}, address of a Dask scheduler, or dask.distributed.Client
         The engine that reads a store or a path: threads of this process ("local"), the current Dask client or Dask's
         threads ("dask"), or a Dask cluster.
@@ -273,13 +277,14 @@ def sketch(
     >>> s.n, round(s.isoscore(), 3), round(s.mean_cosine(), 3)
     (10000, 0.993, 0.0)
     """
-    if nonfinite not in ("raise", "drop"):
-        raise ParameterError(f'nonfinite is {nonfinite!r}: need "raise" or "drop"')
+    check_missing(missing)
     if not isinstance(source, str | os.PathLike) and not hasattr(source, "batches") and engine == "local":
-        return sketch_chunks(source, types, groups, nonfinite)
+        return sketch_chunks(source, types, groups, missing)
     store = open_store(source, types=types, groups=groups)
+    store = store.dropping(missing=missing) if missing == "drop" else store
+    missing = "drop" if store.drops_rows else "error"
     with open_engine(engine) as running:
-        total = running.tally(SketchTally(nonfinite, types=types is not None, groups=groups is not None), store).total
+        total = running.tally(SketchTally(missing, types=types is not None, groups=groups is not None), store).total
     if not total.n:
         raise MissingValueError(f"{store.name} has no finite rows: need at least one row without NaN or infinity")
     return total

@@ -29,6 +29,7 @@ from isoscope._core.arrays import (
 from isoscope._core.errors import InputError, MissingValueError, ParameterError, ShapeError, TooFewRowsError, plural
 from isoscope._core.formulas import Moments
 from isoscope._core.memory import tile_bytes
+from isoscope._core.missing import DROP_HINT, check_missing
 from isoscope._core.threads import map_in_threads
 from isoscope.sketching import file
 from isoscope.sketching.group_blocks import GroupBlocks, max_blocks
@@ -36,18 +37,18 @@ from isoscope.sketching.parts import RowCounts, TypeSums
 
 if TYPE_CHECKING:
     from isoscope._core.arrays import Array
-    from isoscope._core.types import Average, Nonfinite
+    from isoscope._core.types import Average, Missing
 
 _CHUNK_BYTES = 4 * TILE_BYTES  # the size of one chunk as float64
 _ROW_BYTES = TILE_BYTES // 4  # the size of a tile of centered rows, which fits in the cache
 
 
-def sketch_chunks(source: Any, types: Any, groups: Any, nonfinite: Nonfinite) -> Sketch:
+def sketch_chunks(source: Any, types: Any, groups: Any, missing: Missing) -> Sketch:
     """Return the sketch of an array or of an iterable of chunks, on all cores; see `isoscope.sketch`."""
 
     def sketch_item(item: tuple[int, Any, Any, Any]) -> Sketch:
         first, chunk, chunk_types, chunk_groups = item
-        return _sketch_chunk(chunk, chunk_types, chunk_groups, nonfinite, first)
+        return _sketch_chunk(chunk, chunk_types, chunk_groups, missing, first)
 
     chunks, expected = _chunks(source, types, groups)
     total = Sketch()
@@ -166,7 +167,7 @@ class Sketch:
         types: Array | None = None,
         *,
         groups: Array | None = None,
-        nonfinite: str = "raise",
+        missing: Missing = "error",
         first: int = 0,
         blocks: int | None = None,
     ) -> Sketch:
@@ -180,7 +181,7 @@ class Sketch:
             The type of each row.
         groups : (n,) labels, optional
             The group of each row, for rows that are not independent. The rows of a group may be in several chunks.
-        nonfinite : {"raise", "drop"}
+        missing : {"error", "drop"}
             Raise an error for rows with NaN or infinity, or leave them out and count them.
         first : int
             The number of the chunk's first row in the data set, for error messages.
@@ -188,9 +189,8 @@ class Sketch:
             The largest number of blocks of groups to keep, each with a (d, d) matrix. By default 20, or fewer above
             1,000 dimensions.
         """
-        if nonfinite not in ("raise", "drop"):
-            raise ParameterError(f'nonfinite is {nonfinite!r}: need "raise" or "drop"')
-        return _sketch_chunk(chunk, types, groups, nonfinite, first, blocks)
+        check_missing(missing)
+        return _sketch_chunk(chunk, types, groups, missing, first, blocks)
 
     @property
     def d(self) -> int:
@@ -513,7 +513,7 @@ class Sketch:
 
 
 def _sketch_chunk(
-    chunk: Any, types: Any, groups: Any, nonfinite: str, first: int, block_limit: int | None = None
+    chunk: Any, types: Any, groups: Any, missing: Missing, first: int, block_limit: int | None = None
 ) -> Sketch:
     """Return the sketch of a chunk, computed tile by tile; `first` is the number of its first row, for errors."""
     from isoscope._core.kernels import add_row_sums, center_and_hash_rows
@@ -545,10 +545,10 @@ def _sketch_chunk(
             moment += centered.T @ centered
     finite = ~np.isnan(norms)
     m = int(finite.sum())
-    if m < n and nonfinite == "raise":
+    if m < n and missing == "error":
         raise MissingValueError(
             f"{n - m} of the {n} rows {first}…{first + n - 1} contain NaN or infinity, first in row "
-            f'{first + int(np.argmin(finite))}: fix them, or drop them with nonfinite="drop" (CLI: --nonfinite drop)'
+            f"{first + int(np.argmin(finite))}: fix them, or {DROP_HINT}"
         )
     if not m:
         return Sketch(nonfinite=n)

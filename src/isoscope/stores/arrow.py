@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from isoscope._core.errors import FileFormatError, MissingValueError, ShapeError, plural
+from isoscope._core.missing import DROP_HINT
 from isoscope._io.tables import check_unique
 from isoscope.stores.columns import choose_columns, choose_dimensions, choose_vectors
 from isoscope.stores.in_memory import check_rows
@@ -134,13 +135,11 @@ class ArrowStore(Store):
     def _first_length(self) -> int:
         for piece, length in enumerate(self._pieces.lengths):
             if length:
-                first = next(self._batches(piece, self._lists, 1)).column(0)[0]
-                if not first.is_valid:
-                    raise MissingValueError(
-                        f"{self._where}: column {self._lists[0]} is null in row 0; drop the rows without a vector"
-                    )
-                return len(first)
-        raise AssertionError
+                for batch in self._batches(piece, self._lists, 1_024):
+                    lists = _storage_array(batch.column(0))
+                    if lists.null_count < len(lists):
+                        return len(lists[int(np.argmax(lists.is_valid().to_numpy(zero_copy_only=False)))])
+        raise MissingValueError(f"{self._where}: column {self._lists[0]} is null in all rows: need at least one vector")
 
     def _matrix(self, batch: Any, rows: Sequence[int] | np.ndarray) -> np.ndarray:
         """Return the vectors of a record batch, an (m, d) array; `rows` are their row numbers, for messages."""
@@ -151,10 +150,10 @@ class ArrowStore(Store):
         name = self._lists[0]
         lists = _storage_array(batch.column(name))
         if lists.null_count:
+            if self._required is not None:
+                return self._with_missing_rows(batch, lists.is_null(), rows)
             row = rows[_first_null(lists)]
-            raise MissingValueError(
-                f"{self._where}: column {name} is null in row {row}; drop the rows without a vector"
-            )
+            raise MissingValueError(f"{self._where}: column {name} is null in row {row}: fill it in, or {DROP_HINT}")
         lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
         if (lengths != self.dim).any():
             at = int(np.argmax(lengths != self.dim))
@@ -164,20 +163,33 @@ class ArrowStore(Store):
             )
         numbers = lists.flatten()
         if numbers.null_count:
+            if self._required is not None:
+                incomplete = numbers.is_null().to_numpy(zero_copy_only=False).reshape(-1, self.dim).any(axis=1)
+                return self._with_missing_rows(batch, incomplete, rows)
             row = rows[_first_null(numbers) // self.dim]
             raise MissingValueError(
-                f"{self._where}: column {name} has a null inside the vector of row {row}; fix or drop it"
+                f"{self._where}: column {name} has a null inside the vector of row {row}: fill it in, or {DROP_HINT}"
             )
         matrix: np.ndarray = numbers.to_numpy().reshape(-1, self.dim)
         return matrix.astype(self.dtype, copy=False)
+
+    def _with_missing_rows(self, batch: Any, missing: Any, rows: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Return the vectors of a record batch with NaN in the rows whose vector is missing."""
+        complete = np.flatnonzero(~np.asarray(missing, bool))
+        matrix = np.full((len(batch), self.dim), np.nan, self.dtype if self.dtype.kind == "f" else np.float32)
+        if len(complete):
+            matrix[complete] = self._matrix(batch.take(_indices(complete)), np.asarray(rows)[complete])
+        return matrix
 
     def _stack_columns(self, batch: Any, rows: Sequence[int] | np.ndarray) -> np.ndarray:
         matrix = np.empty((len(batch), self.dim), self.dtype)
         for i, name in enumerate(self._lists):
             numbers = batch.column(name)
             if numbers.null_count:
+                if self._required is not None:
+                    return self._with_missing_rows(batch, _any_null(batch, self._lists), rows)
                 row = rows[_first_null(numbers)]
-                raise MissingValueError(f"{self._where}: column {name} is null in row {row}; fix or drop the row")
+                raise MissingValueError(f"{self._where}: column {name} is null in row {row}: fix it, or {DROP_HINT}")
             matrix[:, i] = numbers.to_numpy(zero_copy_only=False)
         return matrix
 
@@ -351,6 +363,12 @@ def _storage(kind: Any) -> Any:
 
 def _storage_array(column: Any) -> Any:
     return getattr(column, "storage", column)
+
+
+def _any_null(batch: Any, names: Sequence[str]) -> np.ndarray:
+    """Return which rows have a null in one of these columns."""
+    nulls = [batch.column(name).is_null().to_numpy(zero_copy_only=False) for name in names]
+    return np.asarray(np.any(nulls, axis=0))
 
 
 def _first_null(values: Any) -> int:

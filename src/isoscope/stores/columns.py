@@ -16,6 +16,7 @@ from isoscope._core.errors import (
     ShapeError,
     plural,
 )
+from isoscope._core.missing import DROP_HINT
 from isoscope._io.tables import format_names
 
 ROLES = ("labels", "types", "text", "ids", "frequency", "groups", "by")
@@ -178,8 +179,22 @@ def check_no_missing(missing: np.ndarray | None, role: str, where: str) -> None:
     if missing is not None and missing.any():
         raise MissingValueError(
             f"{where} is empty in {int(missing.sum())} of {plural(len(missing), 'row')}, first in row "
-            f"{int(np.argmax(missing))}: fill in these values, or use another column for {role}"
+            f"{int(np.argmax(missing))}: fill in these values, use another column for {role}, or {DROP_HINT}"
         )
+
+
+def fill_missing(values: Any, role: str, where: str = "") -> tuple[np.ndarray, np.ndarray | None]:
+    """Return values as int64, float64 or strings with 0 or "" in place of missing values, and a mask of these."""
+    plain, missing = plain_values(values, role, where)
+    if missing is None or missing.all():
+        return (plain, None) if missing is None else (np.zeros(len(plain), np.int64), missing)
+    known = plain[~missing]
+    if known.dtype.kind == "f" and (known == np.round(known)).all() and (np.abs(known) < 2**53).all():
+        known = known.astype(np.int64)  # integers with a missing value are stored as floats
+    known = plain_values(known, role, where)[0]
+    filled = np.full(len(plain), "", object) if known.dtype.kind == "O" else np.zeros(len(plain), known.dtype)
+    filled[~missing] = known
+    return filled, missing
 
 
 def _frequencies(values: np.ndarray, where: str) -> np.ndarray:

@@ -8,9 +8,10 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isoscope._core.errors import FileFormatError, MissingValueError, NotFoundError, ParameterError
+from isoscope._core.missing import check_missing, check_zeros
 from isoscope.stores import arrow, fvecs, hdf5, numpy_files, safetensors, text_rows, word_vectors
 from isoscope.stores.columns import ROLES, ColumnSpec
 from isoscope.stores.databases.address import parse_address
@@ -20,6 +21,9 @@ from isoscope.stores.in_memory import open_array
 from isoscope.stores.manifest import warn_if_unfinished
 from isoscope.stores.shards import ShardedStore, natural_sort_key
 from isoscope.stores.store import Store
+
+if TYPE_CHECKING:
+    from isoscope._core.types import Missing, Zeros
 
 _BINARY: dict[str, Callable[[Path, ColumnSpec], Store]] = {
     **{".npy": numpy_files.open_npy, ".npz": numpy_files.open_npz, ".safetensors": safetensors.open_safetensors},
@@ -51,6 +55,8 @@ def open_store(
     frequency: Any = None,
     groups: Any = None,
     by: Any = None,
+    missing: Missing = "error",
+    zeros: Zeros = "keep",
 ) -> Store:
     """Open a source of vectors: a file, a folder of shards, a database, a table or an array.
 
@@ -85,6 +91,12 @@ def open_store(
         writes.
     by : str, or sequence with one entry per row, optional
         The groups to audit separately: a column name, one of the roles above (such as "labels"), or the values.
+    missing : {"error", "drop"}
+        Whether rows with a missing value raise an error when they are read, or are dropped. A value is missing if it is
+        null, NaN, infinite or an empty cell, in the vector or in a column that is passed here. In a batch, a row to
+        drop has NaN in all dimensions, so that all rows keep their numbers.
+    zeros : {"keep", "drop"}
+        Whether rows of zeros are kept, or dropped in the same way.
 
     Returns
     -------
@@ -130,6 +142,11 @@ def open_store(
     if not isinstance(source, Store):
         store.chosen = vectors
         store.guessed = frozenset(role for role in store.columns if wanted.roles[role] is None)
+    if "drop" in (missing, zeros):
+        store = store.dropping(missing=missing, zeros=zeros)
+    else:
+        check_missing(missing)
+        check_zeros(zeros)
     for role in ROLES:
         values = wanted.roles[role]
         if values is not None and not isinstance(values, str):

@@ -98,6 +98,12 @@ class ShardedStore(Store):
         layouts = [layout for store in self._stores if (layout := store._layout()) is not None]
         return unify_layouts(layouts, self._paths) if len(layouts) == len(self._stores) else None
 
+    def _reading_missing(self) -> Store:
+        other = super()._reading_missing()
+        assert isinstance(other, ShardedStore)
+        other._stores = [store._reading_missing() for store in self._stores]
+        return other
+
     def has_column(self, name: str) -> bool:
         """Return whether every shard has a column that has this name and no role."""
         return all(store.has_column(name) for store in self._stores)
@@ -220,13 +226,11 @@ def spans(store: Store, max_bytes: int = SPAN_BYTES, *, other_columns: bool = Fa
     for role in store.given_columns:
         bare = bare.without(role)
     layout = bare.layout() if other_columns else None
-    return [
-        Span(
-            bare,
-            start,
-            stop - start,
-            {role: values[start:stop] for role, values in store.given_columns.items()},
-            layout,
-        )
-        for start, stop in zip(starts, [*starts[1:], n], strict=True)
-    ]
+    found = []
+    for start, stop in zip(starts, [*starts[1:], n], strict=True):
+        given = {role: values[start:stop] for role, values in store.given_columns.items()}
+        span = Span(bare, start, stop - start, given, layout)
+        span._required, span._drop_zeros = store._required, store._drop_zeros
+        span._given_missing = {role: mask[start:stop] for role, mask in store._given_missing.items()}
+        found.append(span)
+    return found

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from isoscope._core.arrays import blocks, check_integer
-from isoscope._core.errors import InputError, NotFoundError, ParameterError, ShapeError, plural
+from isoscope._core.errors import InputError, MissingValueError, NotFoundError, ParameterError, ShapeError, plural
 from isoscope._core.memory import batch_bytes, check_memory
-from isoscope.stores.columns import ALL_ROLES, ROLES, ColumnError, check_no_missing, plain_values
+from isoscope._core.missing import DROP_HINT, check_missing, check_zeros
+from isoscope.stores.columns import ALL_ROLES, ROLES, ColumnError, check_no_missing, fill_missing, plain_values
 
 if TYPE_CHECKING:
+    from isoscope._core.types import Missing, Zeros
     from isoscope.stores.table_schema import Layout
 
 _BATCH_BYTES = 16 * 2**20  # bytes of float32 numbers
@@ -60,6 +62,9 @@ class Store(ABC):
         self.columns: Mapping[str, str] = dict(columns)
         self._given: dict[str, np.ndarray] = {}
         self._hidden: frozenset[str] = frozenset()  # excluded columns of the table
+        self._required: frozenset[str] | None = None  # roles without which a row is incomplete; None: no row is dropped
+        self._drop_zeros = False
+        self._given_missing: dict[str, np.ndarray] = {}
         self.guessed: frozenset[str] = frozenset()
         """Roles whose column was chosen by its common name, not by the caller."""
         self.files: tuple[Path, ...] = ()
@@ -126,7 +131,8 @@ class Store(ABC):
     def __reduce_ex__(self, protocol: Any) -> Any:
         if self._reopen is None:
             return super().__reduce_ex__(protocol)
-        state = ("name", "columns", "guessed", "chosen", "_given", "_hidden")
+        state = ["name", "columns", "guessed", "chosen", "_given", "_hidden"]
+        state += ["_required", "_drop_zeros", "_given_missing"]
         return (*self._reopen, {name: getattr(self, name) for name in state})
 
     def __copy__(self) -> Store:
@@ -164,23 +170,76 @@ class Store(ABC):
         return self._read_batches(columns, rows, check_integer(start, "start"), layout)
 
     def _read_batches(self, roles: list[str], rows: int, start: int, layout: Layout | None) -> Iterator[Batch]:
-        names = list(dict.fromkeys(self.columns[role] for role in roles if role not in self._given))
+        required = sorted((self._required or frozenset()) - set(roles))
+        every = [*roles, *required]
+        names = list(dict.fromkeys(self.columns[role] for role in every if role not in self._given))
         for piece in self._read(names, rows, start, layout is not None):
             if not len(piece.vectors):
                 continue
             stop = start + len(piece.vectors)
-            values = {
-                role: self._given[role][start:stop]
-                if role in self._given
-                else self._check_values(role, piece.columns[self.columns[role]])
-                for role in roles
-            }
+            lost = np.zeros(stop - start, bool)
+            values = {}
+            for role in every:
+                if role in self._given:
+                    values[role] = self._given[role][start:stop]
+                    if role in self._given_missing:
+                        lost |= self._given_missing[role][start:stop]
+                else:
+                    found = piece.columns[self.columns[role]]
+                    values[role] = self._check_values(role, found)
+                    if self._required is not None and role in self._required:
+                        missing = plain_values(found, role)[1]
+                        lost |= False if missing is None else missing
+            if self.drops_rows:
+                piece = piece._replace(vectors=self._mark_dropped(piece.vectors, lost, start))
+            values = {role: values[role] for role in roles}
             record = None
             if layout is not None:
                 given = {role: values[start:stop] for role, values in self._given.items()}
                 record = layout.conform(piece.other_columns, given, stop - start)
             yield Batch(start, piece.vectors, values, min(1.0, piece.share), record)
             start = stop
+
+    @property
+    def drops_rows(self) -> bool:
+        """Whether incomplete rows or rows of zeros are to be dropped; batches contain NaN in their place."""
+        return self._required is not None or self._drop_zeros
+
+    def dropping(self, *, missing: Missing = "error", zeros: Zeros = "keep") -> Store:
+        """Return the store with NaN in place of each row that is to be dropped, so that rows keep their numbers.
+
+        Parameters
+        ----------
+        missing : {"error", "drop"}
+            With "drop", rows whose vector or whose value in a column chosen by the caller is missing are dropped.
+        zeros : {"keep", "drop"}
+            With "drop", rows of zeros are dropped.
+        """
+        check_missing(missing)
+        check_zeros(zeros)
+        other = self._reading_missing() if missing == "drop" else copy.copy(self)
+        if missing == "drop":
+            other._required = frozenset(self.columns) - self.guessed - {"text"}
+        other._drop_zeros = zeros == "drop"
+        return other
+
+    def _reading_missing(self) -> Store:
+        """Return a copy that reads missing vectors as NaN instead of raising an error."""
+        other = copy.copy(self)
+        other._required = frozenset()
+        return other
+
+    def _mark_dropped(self, vectors: np.ndarray, lost: np.ndarray, start: int) -> np.ndarray:
+        """Return the vectors with NaN in each row that is to be dropped."""
+        if self._required is None:
+            check_finite_rows(vectors, self.name, start)
+        if self._drop_zeros:
+            lost = lost | ~vectors.any(axis=1)
+        if not lost.any():
+            return vectors
+        marked = vectors.astype(vectors.dtype if vectors.dtype.kind == "f" else np.float32)
+        marked[lost] = np.nan
+        return marked
 
     def layout(self) -> Layout | None:
         """Return the columns of the table with their Arrow types, or None if the store is not a table."""
@@ -213,11 +272,19 @@ class Store(ABC):
         name = self._column_name(role)
         if name is None:
             return None
-        if indices is None:
-            return self._given[role] if role in self._given else self._check_values(role, self._values(name, None))
-        rows, inverse = self._check_indices(indices)
-        values = self._given[role][rows] if role in self._given else self._check_values(role, self._values(name, rows))
+        rows, inverse = (None, None) if indices is None else self._check_indices(indices)
+        if role in self._given:
+            values = self._given[role] if rows is None else self._given[role][rows]
+        else:
+            values = self._check_values(role, self._values(name, rows))
         return values if inverse is None else values[inverse]
+
+    def missing(self, role: str) -> np.ndarray:
+        """Return which rows have no value in the column of a role."""
+        if role in self._given:
+            return self._given_missing.get(role, np.zeros(len(self), bool))
+        mask = plain_values(self._values(self.columns[role], None), role)[1]
+        return np.zeros(len(self), bool) if mask is None else mask
 
     @property
     def labels(self) -> np.ndarray | None:
@@ -273,14 +340,17 @@ class Store(ABC):
 
     def with_column(self, role: str, values: Any) -> Store:
         """Return the store with these values, one for each row, as the column of a role, such as its labels or text."""
-        plain, missing = plain_values(values, role)
+        plain, missing = fill_missing(values, role) if self._required is not None else plain_values(values, role)
         if len(plain) != len(self):
             raise ShapeError(
                 f"{role} has {plural(len(plain), 'entry')} but the store has {plural(len(self), 'row')}; "
                 "pass one entry per row"
             )
-        check_no_missing(missing, role, role)
         other = copy.copy(self)
+        if self._required is None:
+            check_no_missing(missing, role, role)
+        elif missing is not None:
+            other._given_missing = {**self._given_missing, role: missing}
         other.columns = {**self.columns, role: role}
         other._given = {**self._given, role: plain}
         return other
@@ -309,6 +379,8 @@ class Store(ABC):
             other._hidden = self._hidden | ({self.columns[role]} - used if role in self.columns else set())
         other.columns = {each: name for each, name in self.columns.items() if each != role}
         other._given = {each: values for each, values in self._given.items() if each != role}
+        other._given_missing = {each: mask for each, mask in self._given_missing.items() if each != role}
+        other._required = None if self._required is None else self._required - {role}
         return other
 
     def __repr__(self) -> str:
@@ -329,6 +401,8 @@ class Store(ABC):
         """Return values as int64, float64 or strings; if some are missing, the error states the number in all rows."""
         where = f"{self.name}: {self.columns[role]}"
         try:
+            if self._required is not None and role in self._required:
+                return fill_missing(values, role, where)[0]
             plain, missing = plain_values(values, role, where)
             if missing is not None:
                 check_no_missing(plain_values(self._values(self.columns[role], None), role, where)[1], role, where)
@@ -351,6 +425,20 @@ class Store(ABC):
             return rows, None
         unique, inverse = np.unique(rows, return_inverse=True)
         return unique, inverse
+
+
+def complete_rows(batch: Batch) -> Batch:
+    """Return the batch without the rows that are to be dropped, which contain NaN."""
+    finite = np.isfinite(batch.vectors).all(axis=1)
+    if finite.all():
+        return batch
+    columns = {role: values[finite] for role, values in batch.columns.items()}
+    others = batch.other_columns
+    if others is not None:
+        import pyarrow as pa
+
+        others = others.filter(pa.array(finite))
+    return batch._replace(vectors=batch.vectors[finite], columns=columns, other_columns=others)
 
 
 class Rows(Protocol):
@@ -404,6 +492,8 @@ class MappedStore(Store):
         super().__init__(store.name if name is None else name, dim, dtype, store.columns)
         self._store, self._function = store, function
         self._given, self._hidden, self.guessed = store._given, store._hidden, store.guessed
+        self._required, self._drop_zeros = store._required, store._drop_zeros
+        self._given_missing = store._given_missing
 
     def __len__(self) -> int:
         return len(self._store)
@@ -440,8 +530,19 @@ class MappedStore(Store):
         """See `Store`."""
         return self._store.has_column(name)
 
+    def _reading_missing(self) -> Store:
+        other = super()._reading_missing()
+        assert isinstance(other, MappedStore)
+        other._store = self._store._reading_missing()
+        return other
+
     def _apply(self, vectors: np.ndarray) -> np.ndarray:
         vectors = vectors if vectors.dtype.kind == "f" else vectors.astype(np.float32)
+        if self._required is not None and not (finite := np.isfinite(vectors).all(axis=1)).all():
+            result = np.full((len(vectors), self.dim), np.nan, self.dtype)
+            if finite.any():
+                result[finite] = self._apply(vectors[finite])
+            return result
         result = np.asarray(self._function(vectors))
         if result.shape != (len(vectors), self.dim):
             raise ShapeError(
@@ -449,6 +550,16 @@ class MappedStore(Store):
                 f"{(len(vectors), self.dim)}, one vector of {self.dim} dimensions per row"
             )
         return result.astype(self.dtype, copy=False)
+
+
+def check_finite_rows(vectors: np.ndarray, name: str, start: int) -> None:
+    """Raise a `MissingValueError` if a row contains NaN or infinity; `start` is the number of the first row."""
+    finite = np.isfinite(vectors).all(axis=1)
+    if not finite.all():
+        first = start + int(np.argmin(finite))
+        raise MissingValueError(
+            f"{name} contains NaN or infinity, first in row {first}: fix these rows, or {DROP_HINT}"
+        )
 
 
 def native_dtype(dtype: np.dtype) -> np.dtype:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from isoscope._core.errors import FileFormatError, MissingValueError, ParameterError, ShapeError, plural
+from isoscope._core.missing import DROP_HINT
 from isoscope._io.lines import LineBlock, parse_numbers, read_lines
 from isoscope._io.tables import check_unique, choose_delimiter, parse_integer, parse_json_line, split_cells
 from isoscope.stores.columns import choose_columns, choose_dimensions, choose_vectors
@@ -32,8 +33,11 @@ class LineFormat(Protocol):
     quoted: bool
     """Whether double quotes may enclose line breaks."""
 
-    def vectors(self, block: LineBlock) -> np.ndarray:
-        """Return the vectors of these lines as an (m, d) array; if a line is invalid, raise an error that names it."""
+    def vectors(self, block: LineBlock, missing: bool) -> np.ndarray:
+        """Return the vectors of these lines as an (m, d) array; if a line is invalid, raise an error that names it.
+
+        With `missing`, empty cells, null and missing vectors are read as NaN.
+        """
 
     def values(self, block: LineBlock, name: str) -> Any:
         """Return the values of a column in these lines."""
@@ -66,7 +70,7 @@ class LineStore(Store):
             block, skip = block[skip:], max(0, skip - len(block))
             for offset in _batch_offsets(len(block), rows - pending, rows):
                 part = block[offset : offset + rows - pending]
-                vectors.append(self._form.vectors(part))
+                vectors.append(self._form.vectors(part, self._required is not None))
                 for name in names:
                     values[name].extend(self._form.values(part, name))
                 pending, done = pending + len(part), done + len(part)
@@ -81,7 +85,9 @@ class LineStore(Store):
         return []
 
     def _pick(self, indices: np.ndarray) -> np.ndarray:
-        return np.concatenate([self._form.vectors(lines) for lines in self._select(indices)])
+        return np.concatenate(
+            [self._form.vectors(lines, self._required is not None) for lines in self._select(indices)]
+        )
 
     def _values(self, name: str, indices: np.ndarray | None) -> Any:
         blocks = self._blocks() if indices is None else self._select(indices)
@@ -142,11 +148,11 @@ class _CellLines:
         self.ids: str | None = None  # the id column, one of these; an id such as 007 is not 7
         self._types: dict[str, Callable[[str], Any]] = {}
 
-    def vectors(self, block: LineBlock) -> np.ndarray:
+    def vectors(self, block: LineBlock, missing: bool) -> np.ndarray:
         if self.has_lists:
-            return self._parse_lists(block)
+            return self._parse_lists(block, missing)
         matrix = parse_numbers(block, len(self.names), self.cells, self.delimiter, self.dtype)
-        return self._parse_slowly(block) if matrix is None else matrix
+        return self._parse_slowly(block, missing) if matrix is None else matrix
 
     def values(self, block: LineBlock, name: str) -> list[Any]:
         if name not in self.typed:
@@ -194,21 +200,26 @@ class _CellLines:
                 )
         return rows
 
-    def _parse_slowly(self, block: LineBlock) -> np.ndarray:
+    def _parse_slowly(self, block: LineBlock, missing: bool) -> np.ndarray:
         """Parse cell by cell, to find an invalid cell, or to accept numbers that Python can parse and Arrow cannot."""
         matrix = np.empty((len(block), self.dim))
         for i, (row, number) in enumerate(zip(self.rows(block), block.numbers, strict=True)):
             for j, cell in enumerate(self.cells):
+                empty = not row[cell].strip()
                 try:
-                    matrix[i, j] = float(row[cell])
+                    matrix[i, j] = np.nan if empty and missing else float(row[cell])
                 except ValueError:
-                    kind = FileFormatError if row[cell].strip() else MissingValueError
-                    raise kind(
-                        f"{self.path}, line {number}: {row[cell][:30]!r} in column {self.names[cell]} is not a number"
+                    where = f"{self.path}, line {number}"
+                    if empty:
+                        raise MissingValueError(
+                            f"{where}: column {self.names[cell]} is empty: fill it in, or {DROP_HINT}"
+                        ) from None
+                    raise FileFormatError(
+                        f"{where}: {row[cell][:30]!r} in column {self.names[cell]} is not a number"
                     ) from None
         return matrix
 
-    def _parse_lists(self, block: LineBlock) -> np.ndarray:
+    def _parse_lists(self, block: LineBlock, missing: bool) -> np.ndarray:
         cell, rows = self.cells[0], self.rows(block)
         plain = [row[cell].strip().removeprefix("[").removesuffix("]").encode() for row in rows]
         quick = parse_numbers(LineBlock(plain, block.numbers), self.dim, range(self.dim), ",", self.dtype)
@@ -217,6 +228,14 @@ class _CellLines:
         matrix = np.empty((len(block), self.dim))
         for i, (row, number) in enumerate(zip(rows, block.numbers, strict=True)):
             numbers = _list_items(row[cell])
+            if not numbers:
+                if not missing:
+                    raise MissingValueError(
+                        f"{self.path}, line {number}: column {self.names[cell]} has no vector: fill it in, or "
+                        f"{DROP_HINT}"
+                    )
+                matrix[i] = np.nan
+                continue
             if len(numbers) != self.dim:
                 raise ShapeError(
                     f"{self.path}, line {number}: column {self.names[cell]} has {plural(len(numbers), 'number')}: "
@@ -352,14 +371,14 @@ class _JsonLines:
         name = b"" if key is None else re.escape(json.dumps(key).encode()) + rb"\s*:\s*"
         self._list = re.compile(name + rb'\[([^\[\]{}"]*)\]')  # without a list, object or string inside
 
-    def vectors(self, block: LineBlock) -> np.ndarray:
+    def vectors(self, block: LineBlock, missing: bool) -> np.ndarray:
         split = [self._split_vector(line) for line in block.lines]
         plain = [numbers for numbers, rest in split if self._is_valid_rest(rest)]
         if len(plain) == len(block):
             quick = parse_numbers(LineBlock(plain, block.numbers), self.dim, range(self.dim), ",", self.dtype)
             if quick is not None:
                 return quick
-        return self._parse_slowly(block)
+        return self._parse_slowly(block, missing)
 
     def values(self, block: LineBlock, name: str) -> list[Any]:
         short = [self._split_vector(line)[1] for line in block.lines]
@@ -382,16 +401,15 @@ class _JsonLines:
             return False
         return (value.get(self._key) if isinstance(value, dict) and self._key is not None else value) == 0
 
-    def _parse_slowly(self, block: LineBlock) -> np.ndarray:
+    def _parse_slowly(self, block: LineBlock, missing: bool) -> np.ndarray:
         """Parse line by line, to find an invalid line, or to accept numbers that Python can parse and Arrow cannot."""
-        vectors = [self._vector(line, number) for line, number in zip(block.lines, block.numbers, strict=True)]
-        try:
-            matrix = np.asarray(vectors, dtype=self.dtype)
-        except (TypeError, ValueError, OverflowError):
-            matrix = np.empty(0)
-        if matrix.shape != (len(vectors), self.dim) or np.isnan(matrix).any():
-            for vector, number in zip(vectors, block.numbers, strict=True):
-                self._check(vector, number)
+        matrix = np.full((len(block), self.dim), np.nan, self.dtype)
+        for i, (line, number) in enumerate(zip(block.lines, block.numbers, strict=True)):
+            vector = self._vector(line, number)
+            if missing and (vector is None or (isinstance(vector, list) and None in vector)):
+                continue
+            self._check(vector, number)
+            matrix[i] = vector
         return matrix
 
     def _parse(self, line: bytes, number: int) -> Any:
@@ -401,21 +419,19 @@ class _JsonLines:
         value = self._parse(line, number)
         if self._key is None:
             return value
-        vector = value.get(self._key) if isinstance(value, dict) else None
-        if vector is None:
-            raise MissingValueError(
-                f'{self._where}, line {number}: the field "{self._key}" is missing; drop the lines without a vector'
-            )
-        return vector
+        return value.get(self._key) if isinstance(value, dict) else None
 
     def _check(self, vector: Any, number: int) -> None:
         where = f"{self._where}, line {number}"
+        if vector is None and self._key is not None:
+            raise MissingValueError(f'{where}: the field "{self._key}" is missing: fill it in, or {DROP_HINT}')
         if not isinstance(vector, list):
             raise FileFormatError(f"{where}: {json.dumps(vector)[:30]} is not a list of numbers")
         for value in vector:
             if not isinstance(value, int | float):
-                kind = MissingValueError if value is None else FileFormatError
-                raise kind(f"{where}: {json.dumps(value)[:30]} in the vector is not a number")
+                if value is None:
+                    raise MissingValueError(f"{where}: null in the vector is not a number: fix it, or {DROP_HINT}")
+                raise FileFormatError(f"{where}: {json.dumps(value)[:30]} in the vector is not a number")
             if isinstance(value, int) and abs(value) > float(np.finfo(self.dtype).max):
                 raise FileFormatError(f"{where}: {str(value)[:30]}… in the vector is too large for float64")
         if len(vector) != self.dim:
@@ -426,15 +442,20 @@ class _JsonLines:
 
 def open_json_lines(path: Path, wanted: ColumnSpec) -> Store:
     """Open a file with a JSON object or a list of numbers on each line."""
-    first = next((line for block in read_lines(path) for line in block.lines), None)
-    if first is None:
+    lines = _first_lines(path, quoted=False)
+    if not len(lines):
         raise MissingValueError(f"{path} is empty: need a vector on each line")
+    first = lines.lines[0]
     if path.name.lower().removesuffix(".gz").endswith(".json") and not _is_vector_line(first):
         raise FileFormatError(
             f"{path} is a single JSON value: need one object per line, so that it can be read in batches; "
             f"convert it with jq -c '.[]' {path.name} > {path.stem}.jsonl"
         )
-    value = parse_json_line(first, f"{path}, line 1")
+    value = parse_json_line(first, f"{path}, line {lines.numbers[0]}")
+    for line, number in zip(lines.lines, lines.numbers, strict=True):
+        if not isinstance(value, dict) or any(map(_is_vector, value.values())):
+            break
+        value = parse_json_line(line, f"{path}, line {number}")  # the vector is missing in the lines before
     key: str | None = None
     columns: list[str] = []
     if isinstance(value, dict):

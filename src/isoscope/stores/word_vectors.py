@@ -32,7 +32,7 @@ class _WordLines:
     def __init__(self, where: str, dim: int, skip: int) -> None:
         self._where, self.dim, self.skip = where, dim, skip
 
-    def vectors(self, lines: LineBlock) -> np.ndarray:
+    def vectors(self, lines: LineBlock, missing: bool) -> np.ndarray:
         tidy = LineBlock([line.rstrip(b" \t").replace(b"\t", b" ") for line in lines.lines], lines.numbers)
         odd = [i for i, line in enumerate(tidy.lines) if line.count(b" ") != self.dim]
         if odd:

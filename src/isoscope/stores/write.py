@@ -20,7 +20,7 @@ from isoscope._io.progress import show_progress
 from isoscope.stores.columns import ColumnError
 from isoscope.stores.databases.address import Address, parse_address
 from isoscope.stores.open import open_store
-from isoscope.stores.store import Batch, Store
+from isoscope.stores.store import Batch, Store, complete_rows
 from isoscope.stores.table_schema import output_names, role_layout
 
 if TYPE_CHECKING:
@@ -131,7 +131,18 @@ def is_folder(path: Path) -> bool:
 
 
 def rows_to_write(store: Store, columns: bool) -> Iterator[Batch]:
-    """Yield the batches of a store, with the columns under their output names."""
+    """Yield the batches of a store, with the columns under their output names, and without rows to drop."""
+    if not store.drops_rows:
+        yield from _named_batches(store, columns)
+        return
+    done = 0
+    for batch in map(complete_rows, _named_batches(store, columns)):
+        if len(batch.vectors):
+            yield batch._replace(start=done, vectors=batch.vectors.astype(store.dtype, copy=False))
+            done += len(batch.vectors)
+
+
+def _named_batches(store: Store, columns: bool) -> Iterator[Batch]:
     if not columns:
         return store.batches()
     if store.layout() is not None:

@@ -94,6 +94,8 @@ class AffineRepair(Repair):
     def as_affine(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the matrix A and the vector b of the affine map y = x·A + b, in float64.
 
+        This holds for all rows except rows of zeros, which `transform` leaves unchanged.
+
         Examples
         --------
         >>> import numpy as np, isoscope

@@ -10,13 +10,15 @@ from collections.abc import Callable
 from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import isoscope
 from isoscope._core.arrays import blocks
-from isoscope._core.errors import InputError, MissingValueError, OutputError, ParameterError, ShapeError
+from isoscope._core.errors import InputError, MissingValueError, OutputError, ParameterError, ShapeError, plural
+from isoscope._core.missing import DROP_HINT
 from isoscope._core.threads import map_in_threads
 from isoscope._io.files import atomic_replace
 from isoscope._io.progress import ignore_progress, show_progress
@@ -113,7 +115,9 @@ def repair_store(
             about = {"repair": _digest(repair) or f"{secrets.token_hex(16)}, which cannot be saved"}
             options: dict[str, Any] = {"columns": columns, "restart": restart, "progress": report, "say": say}
             transform = _BatchTransform(repair, store)
-            return write_to_database(address, store, about=about, made=transform, stage="repairing", **options)
+            rows = write_to_database(address, store, about=about, made=transform, stage="repairing", **options)
+            _report_zeros(transform.zeros, say)
+            return rows
         assert not isinstance(output, Address)
         path = Path(output).expanduser()
         if is_folder(path):
@@ -139,7 +143,14 @@ def repair_store(
         if sum(file.stat().st_size for file in store.files) > _LARGE_SOURCE:
             say("if this run is interrupted, it cannot be resumed; write to a folder to be able to resume")
         columns = columns and path.suffix.lower() == ".parquet"
-        return write_without_guessed_columns(store, lambda store: _write_file(repair, store, path, columns, report))
+        return write_without_guessed_columns(
+            store, lambda store: _write_file(repair, store, path, columns, report, say)
+        )
+
+
+def _report_zeros(zeros: int, say: Callable[[str], None]) -> None:
+    if zeros:
+        say(f"{plural(zeros, 'row')} of zeros stay zero: they have no direction to repair")
 
 
 def _ignore_message(words: str) -> None:
@@ -147,19 +158,27 @@ def _ignore_message(words: str) -> None:
 
 
 def _write_file(
-    repair: Repair | PlainRepair, store: Store, path: Path, columns: bool, progress: Progress = ignore_progress
+    repair: Repair | PlainRepair,
+    store: Store,
+    path: Path,
+    columns: bool,
+    progress: Progress = ignore_progress,
+    say: Callable[[str], None] = _ignore_message,
 ) -> int:
     """Atomically write the repaired vectors of a store to one file; several processes may write it at once."""
     work = _BatchTransform(repair, store)
     with atomic_replace(path) as temporary:
-        return _write_rows(work, temporary, path.suffix.lower(), columns, progress)
+        rows = _write_rows(work, temporary, path.suffix.lower(), columns, progress)
+    _report_zeros(work.zeros, say)
+    return rows
 
 
 def _write_rows(work: _BatchTransform, path: Path, ending: str, columns: bool, progress: Progress) -> int:
     first = next(rows_to_write(work.store, columns), None)
     if first is None:
         raise MissingValueError(f"{work.store.name} has no rows: there is nothing to repair")
-    target = open_target(path, ending, work(first), work.store.layout() if columns else None)
+    one = first._replace(vectors=np.zeros((1, work.dim), work.dtype))
+    target = open_target(path, ending, one, work.store.layout() if columns else None)
     try:
         do, count = _choose_steps(work, target)
         with closing(map_in_threads(do, rows_to_write(work.store, columns), 2)) as batches:
@@ -199,6 +218,8 @@ class _BatchTransform:
         sample = np.asarray(repair.transform(np.zeros((1, _check_dimensions(repair, store)), kind)))
         self.dim, self.dtype = sample.shape[1], sample.dtype
         self.tile = max(1, _TILE_BYTES // (4 * store.dim))
+        self.zeros = 0
+        self._lock = Lock()
         self.unchecked: Callable[[], Any] = nullcontext
         if not isinstance(repair, PlainRepair):
             import sklearn
@@ -226,13 +247,16 @@ class _BatchTransform:
                 if not _all_finite(repaired):
                     self._raise_nonfinite(given, repaired, batch.start + tile.start)
                 place(batch.start + tile.start, repaired)
+        zeros = len(batch.vectors) - int(np.count_nonzero(batch.vectors.any(axis=1)))
+        with self._lock:
+            self.zeros += zeros
 
     def _raise_nonfinite(self, given: np.ndarray, repaired: np.ndarray, start: int) -> None:
         at = int(np.argmin(np.isfinite(repaired).all(axis=1)))
         first = getattr(self.store, "first", 0)  # for a part: the number of its first row in the source
         row = f"row {first + start + at} of {self.store.name}"
         if not np.isfinite(given[at]).all():
-            raise MissingValueError(f"{row} contains NaN or infinity: fix or drop such rows first")
+            raise MissingValueError(f"{row} contains NaN or infinity: fix such rows, or {DROP_HINT}")
         wider = "float32" if self.dtype == np.float16 else "float64"
         raise ParameterError(f"{row} exceeds the range of {self.dtype} after the repair: pass the vectors as {wider}")
 

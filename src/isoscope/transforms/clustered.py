@@ -121,7 +121,7 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         store = as_store(X)
         size = limit_sample_size(int(self.sample), store.dim, store.dtype.itemsize)
         with open_engine(engine) as running:
-            kept = running.tally(SampleTally(size, seed, store.name), store)
+            kept = running.tally(SampleTally(size, seed, store.name, "drop" if store.drops_rows else "error"), store)
         self.__dict__.pop("feature_names_in_", None)  # set by an earlier fit to a table
         self.n_features_in_ = store.dim
         return kept.partial_result().vectors

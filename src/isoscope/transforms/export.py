@@ -49,8 +49,12 @@ def to_onnx(repair: Repair, path: str | os.PathLike[str] | None) -> Any:
     except ImportError as error:
         raise MissingExtra("exporting to ONNX needs the package onnx: pip install 'isoscope[onnx]'") from error
     graph = Graph(onnx)
-    if repair._add_to_onnx(graph, "vectors") == "vectors":
+    if (repaired := repair._add_to_onnx(graph, "vectors")) == "vectors":
         graph.add("Identity", "vectors")
+    else:
+        longest = graph.add("ReduceMax", graph.add("Abs", "vectors"), axes=[1])
+        zero = np.zeros(1, np.float32)
+        graph.add("Where", graph.add("Equal", longest, zero), zero, repaired)
     graph.nodes[-1].output[0] = "repaired"
     d, width = repair.n_features_in_, len(repair.get_feature_names_out())
     number = onnx.TensorProto.FLOAT

@@ -53,6 +53,14 @@ def to_float32(values: np.ndarray) -> np.ndarray:
     return values.astype(np.float32)
 
 
+def keep_zero_rows(xp: Any, X: Array, repaired: Array) -> Array:
+    """Return the repaired vectors with zeros in the rows of zeros of X, which have no direction to repair."""
+    zero = ~xp.any(X != 0, axis=1)
+    if repaired is X or not xp.any(zero):
+        return repaired
+    return xp.where(zero[:, None], xp.zeros_like(repaired), repaired)
+
+
 class PlainRepair:
     """A saved affine repair that needs only NumPy; its results are bit-identical to those of the scikit-learn class."""
 
@@ -61,11 +69,10 @@ class PlainRepair:
 
     def transform(self, X: np.ndarray) -> np.ndarray:
         """Return the repaired vectors, in the dtype of X."""
-        dtype = X.dtype
-        X = X if dtype.itemsize >= 4 else X.astype(np.float32)
+        repaired = X if X.dtype.itemsize >= 4 else X.astype(np.float32)
         for step in self.steps:
-            X = step(X)
-        return X.astype(dtype, copy=False)
+            repaired = step(repaired)
+        return np.asarray(keep_zero_rows(np, X, repaired)).astype(X.dtype, copy=False)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Copy the files of the saved repair to a folder."""

@@ -18,7 +18,7 @@ from isoscope._core.errors import FileFormatError, ParameterError, ShapeError
 from isoscope.sketching.sketch import Sketch
 from isoscope.stores.open import open_store
 from isoscope.stores.store import Store
-from isoscope.transforms.maps import split_float32, to_float32
+from isoscope.transforms.maps import keep_zero_rows, split_float32, to_float32
 
 if TYPE_CHECKING:
     from isoscope._core.arrays import Array
@@ -48,6 +48,8 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def transform(self, X: Any) -> Array:
         """Return the repaired vectors, in the array library and dtype of X.
 
+        A row of zeros, often a failed embedding, stays zero: otherwise, it would become a vector that queries can find.
+
         Parameters
         ----------
         X : (n, d) array
@@ -56,9 +58,9 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         X = self._checked(X)
         xp = array_namespace(X)
-        if X.dtype.itemsize >= 4:
-            return self._apply(xp, X)
-        return xp.astype(self._apply(xp, xp.astype(X, xp.float32)), X.dtype)
+        wide = X if X.dtype.itemsize >= 4 else xp.astype(X, xp.float32)
+        repaired = keep_zero_rows(xp, X, self._apply(xp, wide))
+        return repaired if wide is X else xp.astype(repaired, X.dtype)
 
     def _checked(self, X: Any) -> Array:
         """Check X and return it: a torch tensor unchanged, and anything else as a NumPy array."""
@@ -139,8 +141,9 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Return a module that repairs embeddings at the end of a Sentence Transformers pipeline.
 
         An affine repair becomes the library's own `Dense` module, which can be loaded without isoscope. Its parameters
-        are frozen until it is saved and loaded again. If the mean is thousands of times larger than the spread, `Dense`
-        loses digits in float32 that `transform` and `to_onnx` keep.
+        are frozen until it is saved and loaded again. It maps a row of zeros to the vector b of `as_affine`. If the
+        mean is thousands of times larger than the spread, `Dense` loses digits in float32 that `transform` and
+        `to_onnx` keep.
 
         A clustered repair becomes a `RepairModule`. To load a saved pipeline that contains it, isoscope must be
         installed. Sentence Transformers 6 or later also needs ``trust_remote_code=True``, as for every class outside
@@ -178,7 +181,7 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         >>> X = np.random.default_rng(0).standard_normal((100, 4)).astype(np.float32)
         >>> model = isoscope.Whiten().fit(X).to_onnx("whiten.onnx")
         >>> [node.op_type for node in model.graph.node]
-        ['Sub', 'Sub', 'MatMul']
+        ['Sub', 'Sub', 'MatMul', 'Abs', 'ReduceMax', 'Equal', 'Where']
         """
         from isoscope.transforms.export import to_onnx
 

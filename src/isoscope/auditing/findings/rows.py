@@ -103,8 +103,8 @@ def broken_rows(e: Evidence) -> Iterator[Finding]:
         meaning, advice = "Every row is finite and nonzero.", "Leave it."
     else:
         meaning = (
-            f"A search can never find these rows: {zeros:,} are zero, and {bad:,} contain NaN or infinity and were "
-            "dropped."
+            f"A search can never find these rows: {zeros:,} are zero, and {bad:,} have a missing value, NaN or infinity"
+            f"{' or are zero' if e.m.settings.zeros == 'drop' else ''} and were dropped."
         )
         advice = "Find their inputs (often empty texts or failed calls) and embed them again."
     yield e.finding(

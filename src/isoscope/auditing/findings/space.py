@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from isoscope.auditing.findings.evidence import Evidence
 
 
+ALL_EQUAL = "All vectors are equal, so no repair can separate them. Check how they were computed."
+
+
 def mean_cosine(e: Evidence) -> Iterator[Finding]:
     """Judge the mean cosine of random pairs."""
     value = e.sketch.mean_cosine()
@@ -56,7 +59,7 @@ def mean_cosine(e: Evidence) -> Iterator[Finding]:
 def _centering_advice(e: Evidence, value: float, centered: float) -> str:
     """Return the advice for a shared direction."""
     if not np.trace(e.sketch.scatter) > 0:
-        return "All vectors are equal, so no repair can separate them. Check how they were computed."
+        return ALL_EQUAL
     if abs(centered) < value / 2:
         fallen = format_number(abs(centered))
         return (
@@ -180,7 +183,11 @@ def anisotropy(e: Evidence) -> Iterator[Finding]:
             f"All rows share the direction of the mean, which accounts for {100 * value:.0f}% of all squared lengths. "
             f"After centering, the first {k} principal components account for {shares} of the variance. {ABOUT_SHAPE}"
         )
-        advice = f"Subtract the mean (`isoscope fix center`) {IF_CONFIRMED}; removing more directions is not needed."
+        advice = (
+            f"Subtract the mean (`isoscope fix center`) {IF_CONFIRMED}; removing more directions is not needed."
+            if spread_out
+            else ALL_EQUAL
+        )
     else:
         meaning = (
             f"One direction dominates every comparison: it accounts for {100 * value:.0f}% of all squared lengths. "
@@ -266,7 +273,8 @@ def partition_isotropy(e: Evidence) -> Iterator[Finding]:
     )
     judged = Range.higher_is_better(look, bad, source, math.exp(log_null))
     value = math.exp(log_ratio)
-    advice = f"Subtract the mean (`isoscope fix center`) {IF_CONFIRMED}."
+    spread_out = np.trace(e.sketch.scatter) > 0
+    advice = f"Subtract the mean (`isoscope fix center`) {IF_CONFIRMED}." if spread_out else ALL_EQUAL
     meaning, advice = {
         "ok": ("The vectors point in all directions about equally.", "Leave it."),
         "look": (

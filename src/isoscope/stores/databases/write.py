@@ -18,6 +18,7 @@ from isoscope._core.threads import map_in_threads
 from isoscope.stores.databases.address import parse_address
 from isoscope.stores.databases.base import open_destination
 from isoscope.stores.databases.postgres_catalog import split_name
+from isoscope.stores.store import complete_rows
 from isoscope.stores.table_schema import VECTOR_COLUMN, output_names, role_layout
 
 if TYPE_CHECKING:
@@ -159,14 +160,21 @@ def _rows(store: Store, columns: bool) -> tuple[Layout | None, Iterator[Batch]]:
     layout = store.layout() if columns else None
     ids = ["ids"] if "ids" in store.columns else []
     if layout is not None or not columns:
-        return layout, map(_add_ids, store.batches(ids, other_columns=layout is not None))
+        return layout, _drop_rows(store, map(_add_ids, store.batches(ids, other_columns=layout is not None)))
     own = output_names(store)
 
     def named(batch: Batch) -> Batch:
         values = {own[role]: each for role, each in batch.columns.items()}
         return _add_ids(batch._replace(columns=values | {role: batch.columns[role] for role in ids}))
 
-    return None, map(named, store.batches([*own]))
+    return None, _drop_rows(store, map(named, store.batches([*own])))
+
+
+def _drop_rows(store: Store, batches: Iterator[Batch]) -> Iterator[Batch]:
+    """Yield the batches without rows to drop; the other rows keep their ids."""
+    if not store.drops_rows:
+        return batches
+    return (batch for batch in map(complete_rows, batches) if len(batch.vectors))
 
 
 def _keep_named_columns(batch: Batch, store: Store) -> Batch:

@@ -1,0 +1,30 @@
+"""The policy for rows with missing values and for rows of zeros, which every command and function shares."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from isoscope._core.errors import ParameterError
+
+if TYPE_CHECKING:
+    from isoscope._core.types import Missing, Zeros
+
+DROP_HINT = 'drop such rows with missing="drop" (CLI: --missing drop)'
+"""The end of messages about missing values."""
+
+
+def check_missing(missing: str) -> None:
+    """Raise a `ParameterError` unless `missing` is "error" or "drop"."""
+    if missing not in ("error", "drop"):
+        raise ParameterError(f'missing is {missing!r}: need "error" or "drop"')
+
+
+def check_zeros(zeros: str) -> None:
+    """Raise a `ParameterError` unless `zeros` is "keep" or "drop"."""
+    if zeros not in ("keep", "drop"):
+        raise ParameterError(f'zeros is {zeros!r}: need "keep" or "drop"')
+
+
+def drop_policy(missing: Missing, zeros: Zeros) -> Missing:
+    """Return "drop" if any rows are to be dropped; a store that drops rows of zeros marks them as missing."""
+    return "drop" if "drop" in (missing, zeros) else "error"
