@@ -274,5 +274,6 @@ def test_silhouettes_of_labels_match_given_and_shuffled_labels(X):
 def test_a_sample_of_zero_rows_raises_an_error():
     X = np.zeros((5000, 3))
     X[:2] = np.eye(2, 3)
-    with pytest.raises(InputError, match=r"4,998 of 5,000 vectors in array are zero, including nearly all of the sampled vectors"):
+    words = "4,998 of 5,000 vectors in array are zero, including nearly all of the sampled vectors"
+    with pytest.raises(InputError, match=words):
         measured(X, sample=100)

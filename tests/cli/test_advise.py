@@ -123,4 +123,5 @@ def test_judgments_of_unknown_rows_can_be_dropped(folder, capsys):
     command = ["advise", "corpus.parquet", "--queries", "queries.parquet", "--qrels", "qrels.tsv"]
     assert main(command) == 2
     assert main([*command, "--missing", "drop"]) == 0
-    assert "Judgments that refer to 2 unknown queries or documents were dropped" in " ".join(capsys.readouterr().out.split())
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Judgments that refer to 2 unknown queries or documents were dropped" in out
