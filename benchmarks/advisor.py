@@ -2,8 +2,8 @@
 
 python benchmarks/advisor.py VECTORS --page docs/advisor.md
 
-VECTORS is the output of benchmarks/advisor_data.py. Each table comes from the command above it. The prescribed repair
-is then scored on a part of the data set that the advisor has not seen.
+VECTORS is the output folder of benchmarks/advisor_data.py. Each table is the result of the command shown above it. The
+prescribed repair is then scored on a part of the data set that the advisor has not seen.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MODELS = {"encoder": "all-MiniLM-L6-v2, trained sentence vectors", "lm": "SmolLM
 
 @dataclass(frozen=True)
 class Run:
-    """One command and its result."""
+    """A command, its result, and the repair that it saved."""
 
     words: list[str]
     found: dict[str, Any]
@@ -43,7 +43,7 @@ class Run:
         return str(self.found["task"]["measure"])
 
     def column(self, what: str) -> np.ndarray:
-        """Return one number per candidate: a score by its measure's name, or a measurement of its shape."""
+        """Return one number per candidate: the score with this name, or the measurement of its shape."""
         return np.asarray(
             [
                 trial["shape"][what] if what in trial["shape"] else trial["scores"][what]["value"]
@@ -53,7 +53,7 @@ class Run:
 
 
 def advised(vectors: Path, *words: str) -> Run:
-    """Run the command in the folder of the vectors."""
+    """Run `isoscope advise` in the folder of the vectors."""
     repair = vectors / ("repair-" + Path(words[0]).stem + ("-" + words[1].strip("-") if len(words) > 1 else ""))
     command = ["isoscope", "advise", *words]
     said = [sys.executable, "-m", *command, "-o", str(repair), "--json", "advice.json"]
@@ -63,7 +63,7 @@ def advised(vectors: Path, *words: str) -> Run:
 
 
 def table(run: Run) -> str:
-    """Return the command, every candidate and the summary as Markdown."""
+    """Return the command, a table of all candidates, and the summary as Markdown."""
     task = run.found["task"]
     others = [name for name in task["measures"] if name != run.measure]
     shapes = [name for name in ("isoscore", "mean_cosine", "silhouette") if name in run.found["trials"][0]["shape"]]
@@ -99,7 +99,7 @@ def _row(cells: list[str]) -> str:
 
 
 def on_pairs(repair: Any, vectors: Path, model: str) -> float:
-    """Return Spearman's correlation on pairs that the advisor has not seen."""
+    """Return Spearman's correlation of a repair on pairs that the advisor has not seen."""
     store = isoscope.open_store(vectors / f"stsb-test-{model}.parquet")
     pairs = read_pairs(vectors / "stsb-test-pairs.tsv")
     X = prepare(repair.transform(store.take(np.arange(len(store)))), "cosine")
@@ -108,7 +108,7 @@ def on_pairs(repair: Any, vectors: Path, model: str) -> float:
 
 
 def on_queries(repair: Any, vectors: Path, model: str) -> float:
-    """Return nDCG@10 of queries that the advisor has not seen."""
+    """Return nDCG@10 of a repair on queries that the advisor has not seen."""
     corpus = isoscope.open_store(vectors / f"scifact-corpus-{model}.parquet")
     queries = isoscope.open_store(vectors / f"scifact-dev-{model}.parquet")
     qrels = read_qrels(vectors / "scifact-dev-qrels.tsv")
@@ -123,7 +123,7 @@ def on_queries(repair: Any, vectors: Path, model: str) -> float:
 
 
 def afresh(run: Run, judge: Any, vectors: Path, model: str, what: str) -> str:
-    """Return the score of the prescribed repair on unseen data."""
+    """Return a sentence that compares the score on unseen data before and after the prescribed repair."""
     before = judge(isoscope.Chain().fit(np.zeros((2, run.found["source"]["dimensions"]))), vectors, model)
     after = judge(isoscope.load_transform(run.repair), vectors, model)
     if run.found["choice"] == "as it is":
@@ -132,7 +132,7 @@ def afresh(run: Run, judge: Any, vectors: Path, model: str, what: str) -> str:
 
 
 def weak_evidence(runs: dict[str, tuple[Run, Run]]) -> str:
-    """Return the rank correlation of the label-free measure and the task over the candidates."""
+    """Return a table of the rank correlations of two label-free measures with the task score over the candidates."""
     lines = [_row(["rank correlation with the task score, over all candidates", "IsoScore", "split-half stability"])]
     lines += ["|---|---|---|"]
     for model, (told, blind) in runs.items():
@@ -148,7 +148,7 @@ def weak_evidence(runs: dict[str, tuple[Run, Run]]) -> str:
 
 
 def main() -> None:
-    """Run every command, and write the tables."""
+    """Run all commands and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("vectors", type=Path)
     parser.add_argument("--page", type=Path)

@@ -1,12 +1,12 @@
 """Embed the advisor's data sets with a sentence encoder and with a language model.
 
-Each text becomes the mean of its tokens' states in the model's last layer, truncated at 128 tokens. The sentence
-encoder's vectors are normalized to unit length, as it was trained.
+Each text is truncated at 128 tokens and embedded as the mean of its token states in the model's last layer. The vectors
+of the sentence encoder are normalized to unit length, as in its training.
 
 python benchmarks/advisor_data.py DATA MODELS OUT
 
-DATA holds `stsb`, `cranfield`, `banking77` and `scifact` as their authors published them, MODELS a folder for each
-model. Files that exist in OUT are kept.
+DATA contains the folders `stsb`, `cranfield`, `banking77` and `scifact` as their authors published them. MODELS
+contains a folder for each model. Existing files in OUT are kept.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 MODELS = {"encoder": "all-MiniLM-L6-v2", "lm": "SmolLM2-135M-Instruct-dequantQ4_1"}
-"""The name of the vectors, and the model's folder."""
+"""The name of each model in the output files, and its folder."""
 TRAINED_UNIT = {"encoder"}
 MOST_TOKENS, BATCH_TOKENS = 128, 4096
 
@@ -32,7 +32,7 @@ Texts = dict[str, list[str]]
 
 
 def stsb(data: Path, out: Path) -> Iterator[tuple[str, Texts]]:
-    """Write every sentence once, and a file of graded pairs for each split."""
+    """Yield the distinct sentences of each split, and write its graded pairs to a file."""
     for part in ("dev", "test"):
         with open(data / "stsb" / f"sts-{part}.tsv", encoding="utf-8") as file:
             rows = [line.rstrip("\n").split("\t") for line in file]
@@ -48,7 +48,7 @@ def stsb(data: Path, out: Path) -> Iterator[tuple[str, Texts]]:
 
 
 def scifact(data: Path, out: Path) -> Iterator[tuple[str, Texts]]:
-    """Write abstracts, the claims of both splits, and their judgments in BEIR format."""
+    """Yield the abstracts and the claims of both splits, and write the judgments to files in BEIR format."""
     with gzip.open(data / "scifact" / "corpus.jsonl.gz", "rt", encoding="utf-8") as file:
         documents = [json.loads(line) for line in file]
     texts = [" ".join([document["title"], *document["abstract"]]) for document in documents]
@@ -62,7 +62,7 @@ def scifact(data: Path, out: Path) -> Iterator[tuple[str, Texts]]:
 
 
 def cranfield(data: Path, out: Path) -> Iterator[tuple[str, Texts]]:
-    """Yield the abstracts that have a text, and the queries; every code of 1 to 4 counts as relevant."""
+    """Yield the non-empty abstracts and the queries, and write the judgments; codes 1 to 4 count as relevant."""
     known: set[str] = set()
     for name, ids in (("docs", "doc_id"), ("queries", "query_id")):
         with open(data / "cranfield" / f"{name}.tsv", encoding="utf-8", newline="") as file:
@@ -76,7 +76,7 @@ def cranfield(data: Path, out: Path) -> Iterator[tuple[str, Texts]]:
 
 
 def banking77(data: Path, out: Path) -> Iterator[tuple[str, Texts]]:
-    """Write the questions and their intents."""
+    """Yield the questions and their intents."""
     for part in ("train", "test"):
         with open(data / "banking77" / f"{part}.csv", encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
@@ -88,7 +88,7 @@ def _write_tsv(path: Path, head: list[str], rows: list[tuple[str, ...]]) -> None
 
 
 def embed(texts: list[str], folder: Path, *, unit: bool) -> np.ndarray:
-    """Return the mean of each text's last hidden states."""
+    """Return the mean of each text's token states in the last layer."""
     import torch
     from transformers import AutoModel, AutoTokenizer
 

@@ -1,8 +1,8 @@
-"""Apply repairs to a file, and compare with `cat`: no repair can be faster than copying the same bytes.
+"""Compare the time to apply a repair to a file with `cat`: no repair can be faster than copying the same bytes.
 
-Each measurement is a complete process, imports included; processes alternate, the file is in the page cache, and each
-copy is synced to disk. The target for the three repairs without a full matrix product is twice the time of `cat`.
-Whitening multiplies each vector by a d×d matrix, and is compared with that product alone.
+Each measurement is for a complete process, including imports. The processes alternate, the file is in the page cache,
+and each copy is synced to disk. The target for the three repairs without a full matrix product is twice the time that
+`cat` takes. Whitening multiplies each vector by a d×d matrix, and is compared with that product alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ISOSCOPE = [sys.executable, "-m", "isoscope"]
 
 
 def product_seconds(n: int, d: int) -> float:
-    """Return the time of the matrix product of whitening alone, in memory, on all cores."""
+    """Return the time in seconds that the matrix product of whitening takes, in memory and on all cores."""
     rng = np.random.default_rng(0)
     rows, matrix = rng.standard_normal((20_000, d), np.float32), rng.standard_normal((d, d), np.float32)
     taken = []
@@ -47,12 +47,12 @@ def in_turns(commands: dict[str, list[str]], copies: list[Path], repeats: int) -
         for name, command in commands.items():
             for copy in copies:
                 copy.unlink(missing_ok=True)
-            subprocess.run(["sync"], check=True)  # what the run before wrote is not this one's to wait for
+            subprocess.run(["sync"], check=True)  # so that this run does not wait for writes of the previous run
             run = timed(command)
             if turn:
                 runs[name].append(run)
             print(
-                f"  {name:<16} {run.seconds:6.2f} s  {run.processor:6.2f} s of a core  {run.megabytes:6.0f} MB",
+                f"  {name:<16} {run.seconds:6.2f} s  {run.processor:6.2f} s CPU  {run.megabytes:6.0f} MB",
                 flush=True,
             )
     return runs
@@ -60,10 +60,10 @@ def in_turns(commands: dict[str, list[str]], copies: list[Path], repeats: int) -
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--page", type=Path, help="put the table into this page")
-    parser.add_argument("--small", action="store_true", help="a tenth of the rows")
+    parser.add_argument("--page", type=Path, help="write the table into this page")
+    parser.add_argument("--small", action="store_true", help="use a tenth of the rows")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--folder", type=Path, help="where the files are made, for a while; needs 7 GB")
+    parser.add_argument("--folder", type=Path, help="folder for temporary files; needs 7 GB")
     options = parser.parse_args()
     n, d = SMALL if options.small else SIZE
     with tempfile.TemporaryDirectory(dir=options.folder) as name:

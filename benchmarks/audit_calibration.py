@@ -1,7 +1,7 @@
-"""Measure false alarms and power of the audit's tests for clusters and local dimension.
+"""Measure the false positives and the power of the audit's tests for clusters and local dimension.
 
-Each line of the tables is one kind of data at one size: `make calibration-audit` prints them and writes them into
-docs/findings.md. The same seed gives the same tables.
+Each table row shows one kind of data. `make calibration-audit` prints the tables and writes them into docs/findings.md.
+The same seed gives the same tables.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ COMPONENTS, SEPARATIONS = (2, 5, 15), (8.0, 30.0)
 
 
 def unimodal(n: int, d: int, power: float, form: str, rng: np.random.Generator) -> np.ndarray:
-    """Return unimodal data."""
+    """Return unimodal data with a power-law spectrum, in one of `FORMS`."""
     mean, unit, degrees = FORMS[form]
     deviations = np.arange(1, d + 1) ** (-power / 2)
     X = rng.standard_normal((n, d)) * deviations
@@ -44,18 +44,18 @@ def unimodal(n: int, d: int, power: float, form: str, rng: np.random.Generator) 
 
 
 def mixture(n: int, d: int, k: int, separation: float, unit: bool, rng: np.random.Generator) -> np.ndarray:
-    """Return k round components of deviation 1 whose centers are `separation` apart."""
+    """Return a mixture of k spherical Gaussians with standard deviation 1 whose centers are `separation` apart."""
     centers = np.linalg.qr(rng.standard_normal((d, k)))[0].T * separation / np.sqrt(2)
     return scaled(rng.standard_normal((n, d)) + centers[rng.integers(0, k, n)], unit)
 
 
 def scaled(X: np.ndarray, unit: bool) -> np.ndarray:
-    """Return X in float32, its rows of unit length if asked for."""
+    """Return X in float32; if `unit` is true, normalize its rows to unit length."""
     return (X / np.linalg.norm(X, axis=1, keepdims=True) if unit else X).astype(np.float32)
 
 
 def clusters_found(X: np.ndarray, seed: int) -> bool:
-    """Return whether the null test finds several clusters; an audit also needs a silhouette of 0.1."""
+    """Return whether the null tests find several clusters; an audit also requires a silhouette of 0.1."""
     return is_bimodal(X, Axes.of(Sketch.of(X).scatter)) or has_clusters(X, seed)
 
 
@@ -67,19 +67,19 @@ def dimension_flagged(X: np.ndarray, seed: int) -> bool:
 def rate(
     draw: Callable[[np.random.Generator], np.ndarray], flagged: Callable[..., bool], runs: int, key: list[int]
 ) -> list[bool]:
-    """Return for each run whether it was flagged."""
+    """Return, for each run, whether it was flagged."""
     return [flagged(draw(np.random.default_rng([*key, run])), run) for run in range(runs)]
 
 
 def line(name: str, flags: list[bool]) -> str:
-    """Return a line of a table: how many of how many, with Wilson's interval."""
+    """Return a table row: the number of flagged runs, their share, and Wilson's interval."""
     share = float(np.mean(flags))
     low, high = wilson_interval(share, len(flags))
     return f"| {name} | {sum(flags)} of {len(flags)} | {share:.1%} | {low:.1%} … {high:.1%} |"
 
 
 def tables(runs: int, seed: int) -> tuple[str, str, str]:
-    """Return the tables of false clusters, of clusters found, and of flagged local dimensions."""
+    """Return tables of falsely detected clusters, of correctly detected clusters, and of flagged local dimensions."""
     head = "| {} | flagged | rate | 95% interval |\n|---|---|---|---|"
     false, pooled = [head.format("one mode")], []
     for s, (spectrum, power) in enumerate(POWERS.items()):
@@ -132,7 +132,9 @@ def tables(runs: int, seed: int) -> tuple[str, str, str]:
 def main() -> None:
     """Print the tables, and write them into a page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=25, help="runs of each shape; 12 shapes for each line on clusters")
+    parser.add_argument(
+        "--runs", type=int, default=25, help="number of runs per size; each table row on clusters covers 12 sizes"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--page", type=Path)
     asked = parser.parse_args()

@@ -1,7 +1,7 @@
-"""Compare complete audits with two tools that cover a part of them, each run as a user would.
+"""Compare complete audits with two tools that cover parts of an audit; each tool is run as a user would run it.
 
-All tools read the same file on the same cores. Time is the wall clock and memory the peak resident set of the process,
-imports included; the first run of each tool is not counted. `make bench` runs it after the functions.
+All tools read the same file on the same cores. Time is wall-clock time, and memory is the peak resident set size of the
+process, including imports. The first run of each tool is not counted. `make bench` runs this script after bench.py.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Run:
     seconds: float
     megabytes: float
     stopped: bool = False
-    processor: float = 0.0  # seconds on all cores
+    processor: float = 0.0  # CPU seconds, summed over all cores
 
 
 def timed(command: list[str]) -> Run:
-    """Run a command until it ends or times out."""
+    """Run a command until it exits or times out; return its time and peak memory."""
     start = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     watch = threading.Timer(PATIENCE, process.send_signal, [signal.SIGKILL])
@@ -66,17 +66,19 @@ def timed(command: list[str]) -> Run:
     process.returncode = os.waitstatus_to_exitcode(status)
     seconds = time.perf_counter() - start
     stopped = process.returncode == -signal.SIGKILL
-    if process.returncode not in (0, 1) and not stopped:  # 1 is a verdict
-        raise RuntimeError(f"{command[0]} ended with {process.returncode}")
+    if process.returncode not in (0, 1) and not stopped:  # exit code 1 reports a bad verdict
+        raise RuntimeError(f"{command[0]} failed with exit code {process.returncode}")
     return Run(seconds, used.ru_maxrss / 1024, stopped, used.ru_utime + used.ru_stime)
 
 
 def write_cloud(path: Path, n: int, d: int) -> None:
-    """Write fifty clusters with decaying variances and a common mean as float32."""
+    """Write float32 vectors from fifty clusters with decaying variances and a common mean."""
     rng = np.random.default_rng(0)
     centres = rng.standard_normal((50, d)).astype(np.float32)
     fading = (np.arange(1, d + 1) ** -0.3).astype(np.float32)
-    with path.open("wb") as file:  # not mapped: a child's peak memory begins with that of its parent
+    with path.open(
+        "wb"
+    ) as file:  # no memory map, because the peak memory of a child process starts from that of its parent
         np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (n, d)})
         for start in range(0, n, 20_000):
             m = min(20_000, n - start)
@@ -95,7 +97,7 @@ def lines_for(path: Path, n: int, d: int, repeats: int) -> list[str]:
     for turn in range(repeats + 1):
         for name, command in filled.items():
             if turn == 0 and repeats == 1 and name != "isoscope":
-                continue  # one run is long enough; only what compiles on its first run is warmed up
+                continue  # one run is long enough; only isoscope, which compiles code on its first run, is warmed up
             if any(run.stopped for run in runs[name]):
                 continue
             run = timed(command)
@@ -123,14 +125,14 @@ def large(folder: Path) -> str:
     write_cloud(path, *LARGE)
     run = timed([str(HERE / "isoscope"), "audit", str(path), "--json", str(folder / "large.json")])
     path.unlink()
-    told = f"takes {run.seconds:.0f} s and {run.megabytes:,.0f} MB of peak memory (target: under 1,500 MB)"
+    told = f"takes {run.seconds:.0f} s and needs {run.megabytes:,.0f} MB of peak memory (target: under 1,500 MB)"
     return f"An audit of {LARGE[0]:,}×{LARGE[1]} float32 vectors from disk (3.07 GB) {told}."
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--page", type=Path, help="put the table into this page")
-    parser.add_argument("--small", action="store_true", help="only the smallest size")
+    parser.add_argument("--page", type=Path, help="write the table into this page")
+    parser.add_argument("--small", action="store_true", help="run only the smallest size")
     options = parser.parse_args()
     lines = []
     with tempfile.TemporaryDirectory() as folder:

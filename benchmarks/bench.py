@@ -1,7 +1,7 @@
-"""Measure each performance target next to its peer in one run: `make bench`.
+"""Compare isoscope with another tool, called "peer", for each performance target: `make bench`.
 
-Every line is measured in this process with the same number of threads for both, as the median of alternating calls
-(ours, peer, ours, peer …), so that other load on the machine affects both. The targets are ratios; absolute times
+Both tools run in this process with the same number of threads. Each time is the median of alternating calls (ours,
+peer, ours, peer, …), so that other load on the machine affects both. The targets are ratios, because absolute times
 depend on the machine.
 """
 
@@ -46,7 +46,7 @@ class Line:
 
 
 def cloud(n: int, d: int, seed: int = 0) -> np.ndarray:
-    """Return float32 data with power-law variances and a mean, like embeddings."""
+    """Return float32 data that resemble embeddings: power-law variances and a nonzero mean."""
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, d), dtype=np.float32)
     X *= (np.arange(1, d + 1) ** -0.35).astype(np.float32)
@@ -54,10 +54,10 @@ def cloud(n: int, d: int, seed: int = 0) -> np.ndarray:
 
 
 def turns(ours: Call, peer: Call, repeats: int) -> tuple[float, float]:
-    """Return the median seconds of each over `repeats` alternating calls.
+    """Return the median times of both calls in seconds, over `repeats` alternating calls.
 
-    A turn begins with a pause and a call that is not counted: a library's threads go on spinning for a while after its
-    last call, and would be charged to the other.
+    Each turn begins with a pause and a call that is not counted: after a call, a library's threads keep spinning for a
+    while, which would slow down the other library.
     """
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(min(3, repeats)):
@@ -242,7 +242,7 @@ def neighbor_lines() -> list[Line]:
 
 
 def faiss_lines() -> list[Line]:
-    """Compare with an exact in-memory index; there is no target for it."""
+    """Compare with an exact in-memory index of faiss; there is no target for this comparison."""
     import faiss
 
     X = cloud(20_000, 768)
@@ -340,8 +340,8 @@ print(json.dumps(taken | {"import isoscope": imported}))
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=GROUPS, nargs="+", help="measure these alone")
-    parser.add_argument("--page", type=Path, help="put the table into this page, between its marks")
+    parser.add_argument("--only", choices=GROUPS, nargs="+", help="measure only these groups")
+    parser.add_argument("--page", type=Path, help="write the table into this page, between its markers")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     import torch

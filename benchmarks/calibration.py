@@ -1,10 +1,10 @@
-"""Measure how often the advisor prescribes a repair where none can help, and what it finds where one does.
+"""Measure how often the advisor prescribes a repair when none can help, and how much it gains when one can.
 
 python benchmarks/calibration.py RUNS [--data VECTORS] [--full] [--page docs/advisor.md]
 
-RUNS is a folder for the results: one line of JSON per run, so that an interrupted calibration resumes. VECTORS is what
-benchmarks/advisor_data.py wrote; without it the cells on real data are skipped. Every run is reproducible from its cell
-and its number.
+RUNS is a folder for the results. It contains one line of JSON per run, so that an interrupted calibration can be
+resumed. VECTORS is the output folder of benchmarks/advisor_data.py; without it, the cells with real data are skipped.
+Every run is reproducible from its cell and its number.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ SPLITS = 8
 
 @dataclass(frozen=True)
 class Problem:
-    """Arguments of `isoscope.advise`, and how its advice is scored on examples that it has not seen."""
+    """Arguments of `isoscope.advise`, and a function that scores its advice on examples that it has not seen."""
 
     arguments: dict[str, Any]
     score: Callable[[Any], float] | None = None
-    """From a fitted repair to the score on unseen examples; None where nothing can be gained."""
+    """Returns the score of a fitted repair on unseen examples; None if nothing can be gained."""
     measure: str = ""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One kind of data, and the number of runs."""
+    """A kind of data, and the number of runs on it."""
 
     task: str
     name: str
     make: Callable[[np.random.Generator, Path | None], Problem]
     helps: bool = False
-    """Whether a repair truly helps."""
+    """Whether a repair can help."""
     runs: int = RUNS
     quick: bool = True
-    """Whether it belongs to the shorter run."""
+    """Whether the cell belongs to the short grid."""
     real: bool = False
 
 
@@ -71,7 +71,7 @@ def noise_pairs(rng: np.random.Generator, n: int, d: int, spectrum: str, kind: s
         first, second = (side[first != second] for side in (first, second))
     else:
         first, second = rng.permutation(n)[: 2 * (n // 2 if kind == "disjoint" else 60)].reshape(2, -1)
-    latent = rng.standard_normal((n, 4))  # grades depend on the rows, and pairs that share a row depend on each other
+    latent = rng.standard_normal((n, 4))  # grades depend on the rows, so pairs that share a row are dependent
     grades = -np.linalg.norm(latent[first] - latent[second], axis=1)
     if kind == "repeated":
         first, second, grades = (np.tile(each, 6) for each in (first, second, grades))
@@ -98,14 +98,14 @@ def noise_alone(rng: np.random.Generator, n: int, d: int, spectrum: str) -> Prob
 
 
 def shuffled_pairs(rng: np.random.Generator, data: Path | None, model: str) -> Problem:
-    """Return STS-B's vectors and pairs with grades in random order."""
+    """Return the vectors and pairs of STS-B, with the grades in random order."""
     X, ids, _ = _table(data, f"stsb-dev-{model}")
     first, second, grades = _pairs(data, "stsb-dev")
     return Problem({"source": X, "ids": ids, "pairs": (first, second, rng.permutation(grades))})
 
 
 def shuffled_queries(rng: np.random.Generator, data: Path | None, model: str) -> Problem:
-    """Return Cranfield's vectors with the judgments of other queries."""
+    """Return the vectors of Cranfield, with the judgments of each query replaced by those of another."""
     X, ids, _ = _table(data, f"cranfield-docs-{model}")
     queries, names, _ = _table(data, f"cranfield-queries-{model}")
     qrels = _read_qrels(data, "cranfield")
@@ -115,17 +115,17 @@ def shuffled_queries(rng: np.random.Generator, data: Path | None, model: str) ->
 
 
 def shuffled_labels(rng: np.random.Generator, data: Path | None, model: str) -> Problem:
-    """Return 600 rows of BANKING77 with labels of 6 of its classes in random order."""
+    """Return 600 rows from 6 classes of BANKING77, with the labels in random order."""
     X, _, labels = _table(data, f"banking77-train-{model}")
     some = rng.permutation(np.flatnonzero(np.isin(labels, rng.choice(np.unique(labels), 6, replace=False))))[:600]
     return Problem({"source": X[some], "labels": rng.permutation(labels[some])})
 
 
-# something to gain: a coordinate without meaning hides the others
+# something to gain: one coordinate of pure noise hides the others
 
 
 def hidden_meaning(rng: np.random.Generator, n: int, d: int, strength: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return meanings, and vectors in which one coordinate of this strength hides them."""
+    """Return meanings, and vectors in which a noise coordinate of this strength hides the meanings."""
     meaning = rng.standard_normal((n, d))
     X = meaning + 0.5 * rng.standard_normal((n, d))
     X[:, 0] = strength * rng.standard_normal(n)
@@ -170,7 +170,7 @@ def helpful_labels(rng: np.random.Generator, strength: float) -> Problem:
     )
 
 
-# promise and delivery on real collections: two thirds of the examples for the advice, one third to check it
+# predicted and actual gains on real collections: two thirds of the examples for the advice, one third to check it
 
 
 def split_pairs(rng: np.random.Generator, data: Path | None, model: str) -> Problem:
@@ -208,7 +208,7 @@ def split_queries(rng: np.random.Generator, data: Path | None, model: str, colle
 
 
 def split_labels(rng: np.random.Generator, data: Path | None, model: str) -> Problem:
-    """Return rows of 20 of BANKING77's classes; the repair and the classifier learn from two thirds of them."""
+    """Return rows from 20 classes of BANKING77; the repair and the classifier are fitted to two thirds of them."""
     X, _, labels = _table(data, f"banking77-train-{model}")
     some = np.flatnonzero(np.isin(labels, rng.choice(np.unique(labels), 20, replace=False)))
     X, labels = X[some], labels[some]
@@ -239,7 +239,7 @@ def pair_score(repair: Any, X: np.ndarray, pairs: np.ndarray, grades: np.ndarray
 
 
 def query_score(repair: Any, X: np.ndarray, queries: np.ndarray, answers: list[dict[int, float]]) -> float:
-    """Return the mean nDCG@10 of queries searched by cosine."""
+    """Return the mean nDCG@10 of a search by cosine."""
     lists = np.argsort(-(_unit(repair.transform(queries)) @ _unit(repair.transform(X)).T), axis=1)[:, :10]
     discount = 1 / np.log2(np.arange(2, 12))
     scores = []
@@ -253,14 +253,14 @@ def query_score(repair: Any, X: np.ndarray, queries: np.ndarray, answers: list[d
 
 
 def label_score(repair: Any, X: np.ndarray, labels: np.ndarray, Z: np.ndarray, truth: np.ndarray) -> float:
-    """Return the accuracy of scikit-learn's vote of the 10 nearest rows by cosine."""
+    """Return the accuracy of scikit-learn's classifier with the 10 nearest neighbors by cosine."""
     from sklearn.neighbors import KNeighborsClassifier
 
     vote = KNeighborsClassifier(10, metric="cosine").fit(repair.transform(X), labels)
     return float((vote.predict(repair.transform(Z)) == truth).mean())
 
 
-# reading what advisor_data.py wrote
+# reading the output of advisor_data.py
 
 
 def _table(data: Path | None, name: str) -> tuple[np.ndarray, list[str], np.ndarray]:
@@ -297,7 +297,7 @@ def _qrels(answers: list[Any]) -> dict[str, dict[str, float]]:
 
 
 def cells(full: bool, data: Path | None) -> Iterator[Cell]:
-    """Yield the cells of the short or the full grid; those on real data if there are any."""
+    """Yield the cells of the short or the full grid, and those with real data if `data` is given."""
     sizes = [(64, 64), (320, 32), (640, 32)] if full else [(64, 64), (320, 16)]
     for n, d in sizes:
         for spectrum in ("isotropic", "power law"):
@@ -381,7 +381,7 @@ def cells(full: bool, data: Path | None) -> Iterator[Cell]:
 
 
 def run(place: int, number: int, full: bool, data: Path | None) -> dict[str, Any]:
-    """Run the advisor once, and score its advice on unseen examples where a repair can help."""
+    """Run the advisor once; if a repair can help, score the advice on unseen examples."""
     warnings.simplefilter("ignore")
     cell = list(cells(full, data))[place]
     seed = [int.from_bytes(f"{cell.task} {cell.name}".encode()[:24], "little") % 2**32, number]
@@ -402,7 +402,7 @@ def run(place: int, number: int, full: bool, data: Path | None) -> dict[str, Any
 
 
 def collect(folder: Path, full: bool, data: Path | None) -> dict[str, list[dict[str, Any]]]:
-    """Run what is missing of every cell, two processes at a time, and return all results by cell."""
+    """Run the missing runs of every cell, with one process per core, and return all results by cell."""
     results: dict[str, list[dict[str, Any]]] = {}
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         for place, cell in enumerate(cells(full, data)):
@@ -419,19 +419,19 @@ def collect(folder: Path, full: bool, data: Path | None) -> dict[str, list[dict[
                     file.flush()
             results[key] = [done[number] for number in range(cell.runs)]
             prescribed = sum(of["choice"] != "as it is" for of in results[key])
-            print(f"{key}: {prescribed} of {cell.runs} prescribe a repair", file=sys.stderr)
+            print(f"{key}: {prescribed} of {cell.runs} runs prescribe a repair", file=sys.stderr)
     return results
 
 
 def interval(count: int, runs: int) -> str:
-    """Return the share with its 95% interval (Clopper and Pearson)."""
+    """Return, as text, a share with its 95% Clopper-Pearson interval."""
     low = beta.ppf(0.025, count, runs - count + 1) if count else 0.0
     high = beta.ppf(0.975, count + 1, runs - count) if count < runs else 1.0
     return f"{100 * count / runs:.1f}% [{100 * low:.1f}, {100 * high:.1f}]"
 
 
 def false_table(results: dict[str, list[dict[str, Any]]], grid: list[Cell]) -> str:
-    """Return the rate of prescriptions where nothing can be gained."""
+    """Return a table of how often a repair is prescribed when nothing can be gained."""
     lines = ["| task | data | runs | prescribes a repair [95%] |", "|---|---|---|---|"]
     for task in ("retrieval", "pairs", "labels", "none"):
         pooled = [0, 0]
@@ -446,7 +446,7 @@ def false_table(results: dict[str, list[dict[str, Any]]], grid: list[Cell]) -> s
 
 
 def power_table(results: dict[str, list[dict[str, Any]]], grid: list[Cell], *, real: bool) -> str:
-    """Return prescriptions, promises, delivered gains and regret where a repair may help."""
+    """Return a table of prescriptions, predicted gains, actual gains and regret when a repair can help."""
     lines = [
         "| task | data | runs | prescribed | predicted gain | actual gain | difference | best gain | regret |",
         "|---|---|---|---|---|---|---|---|---|",

@@ -1,8 +1,8 @@
-"""Compare extraction with a bare forward pass of the same model, and the audit by layer with the extraction.
+"""Compare the time of an extraction with a bare forward pass, and the time of an audit by layer with the extraction.
 
-The bare pass reads the same windows, tokenized beforehand and sorted by length, in batches of the same number of
-tokens, and keeps nothing. The extraction reads the text file and writes all layers of all tokens in float32.
-Both alternate in one process with the model loaded. `make bench` runs it after the training.
+The bare pass processes the same windows, tokenized beforehand and sorted by length, in batches with the same number of
+tokens, and discards the output. The extraction reads the text file and writes all layers of all tokens in float32. The
+two alternate in one process in which the model is loaded. `make bench` runs this script after training.py.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def corpus(path: Path, folder: Path) -> tuple[Path, str]:
 
 
 def bare_batches(lines: list[str], tokenizer: Any, most: int) -> Iterator[dict[str, torch.Tensor]]:
-    """Return windows of at most 512 tokens, sorted by length and padded in batches."""
+    """Yield padded batches of windows of at most 512 tokens, longest windows first."""
     read = tokenizer(lines, truncation=True, max_length=WINDOW, return_overflowing_tokens=True)["input_ids"]
     windows = sorted(read, key=len)
     while windows:
@@ -104,12 +104,13 @@ def audit_lines(store: Path, extraction: float) -> list[str]:
     said = "✓" if taken <= MOST_AUDIT * extraction else "✗"
     return [
         f"An audit of this output by layer ({len(found.groups)} layers, {rows:,} rows in total) takes {taken:.1f} s, "
-        f"{taken / extraction:.2f}× the time of the extraction (target: at most {MOST_AUDIT:g}×) {said}."
+        f"which is {taken / extraction:.2f}× the time that the extraction takes (target: at most {MOST_AUDIT:g}×) "
+        f"{said}."
     ]
 
 
 def tell_peak(model: Path, texts: Path, copies: int) -> None:
-    """Print the peak memory in bytes of a process that embeds several copies of a text file."""
+    """Embed several copies of a text file, and print the peak memory of this process in bytes."""
     with tempfile.TemporaryDirectory() as folder:
         longer = Path(folder, "texts.txt")
         longer.write_bytes(copies * texts.read_bytes())
@@ -124,7 +125,7 @@ def peak(model: Path, texts: Path, copies: int) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--page", type=Path, help="put the tables into this page")
+    parser.add_argument("--page", type=Path, help="write the tables into this page")
     parser.add_argument("--model", type=Path, default=packaged_model(), help="a folder with all-MiniLM-L6-v2")
     parser.add_argument("--texts", type=Path, default=Path("../shared/data/wikitext2/valid.txt"))
     parser.add_argument("--turns", type=int, default=3)

@@ -1,13 +1,18 @@
-"""Bias, error and coverage of the estimators of IsoScore, on rows of known covariance and on token states of a model.
+"""Measure the bias, error and coverage of IsoScore estimators on generated data and on the token states of a model.
 
     python benchmarks/estimators.py --page docs/estimators.md --model MODEL --data DATA
 
-Three tables. Independent rows: plug-in is `isoscore(X)`; IsoScore* is `isoscore_star` at ζ = 0.2, helped by an oracle:
-its shrinkage matrix is the true covariance; unbiased is `isoscore(X, unbiased=True)`, with the coverage of its 95%
-intervals. Dependent rows: complete texts, sampled from a known distribution and from the token states of a model by
-layer. Peer: the package `dimensionality` (Chun et al., 2026), with its corrections for rows and columns.
-MODEL is a folder with a Hugging Face encoder, DATA one that holds 20newsgroups/train.jsonl.gz. `--only` makes one
-table.
+There are three tables:
+
+- measured: independent rows with known covariance. "plug-in" is `isoscore(X)`. "IsoScore*" is `isoscore_star` at
+  ζ = 0.2, with the true covariance as its shrinkage covariance. "unbiased" is `isoscore(X, unbiased=True)`, with the
+  coverage of its 95% intervals.
+- grouped: dependent rows. Complete texts are sampled from a known distribution, and from the token states of each layer
+  of a model.
+- peer: comparison with the package `dimensionality` (Chun et al., 2026), which can correct for rows and columns.
+
+MODEL is a folder with a Hugging Face encoder. DATA is a folder that contains 20newsgroups/train.jsonl.gz. `--only`
+makes one table.
 """
 
 from __future__ import annotations
@@ -48,11 +53,11 @@ def row(name: str, d: int, n: int, draws: int) -> str:
 
 
 Draw = Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray]]
-"""So many whole texts: their rows, and the text of each row."""
+"""A function that draws a number of complete texts; it returns their rows, and the text index of each row."""
 
 
 def grouped_row(name: str, d: int, texts: int, truth: float, draw: Draw, draws: int) -> str:
-    """Return bias and coverage of each estimator on complete texts."""
+    """Return a table row with the bias, RMSE and coverage of each estimator on complete texts."""
     rng = np.random.default_rng([texts, d, *name.encode()])
     values, inside, tokens = [], np.zeros(2), []
     for _ in range(draws):
@@ -72,7 +77,7 @@ def grouped_row(name: str, d: int, texts: int, truth: float, draw: Draw, draws: 
 
 
 def synthetic_texts(shared: float, power: float, d: int) -> tuple[float, Draw]:
-    """Return the truth, and texts of 5 to 100 tokens that have this share of their variance in common."""
+    """Return the true IsoScore, and a sampler of texts of 5 to 100 tokens that share this part of their variance."""
     variances = np.arange(1, d + 1.0) ** -power
 
     def draw(rng: np.random.Generator, texts: int) -> tuple[np.ndarray, np.ndarray]:
@@ -85,7 +90,7 @@ def synthetic_texts(shared: float, power: float, d: int) -> tuple[float, Draw]:
 
 
 def token_states(model: Path, data: Path, texts: int, length: int) -> tuple[list[np.ndarray], np.ndarray]:
-    """Return the token states of each layer, and the text of each token."""
+    """Return the token states of each layer, and the text index of each token."""
     import torch
     from transformers import AutoModel, AutoTokenizer
 
@@ -107,7 +112,7 @@ def token_states(model: Path, data: Path, texts: int, length: int) -> tuple[list
 
 
 def drawn_texts(states: np.ndarray, text: np.ndarray) -> tuple[float, Draw]:
-    """Return the truth of all states, and texts drawn from them independently, so that one may come twice."""
+    """Return the IsoScore of all states, and a sampler that draws texts from them with replacement."""
     starts = np.searchsorted(text, np.arange(text.max() + 2))
 
     def draw(rng: np.random.Generator, texts: int) -> tuple[np.ndarray, np.ndarray]:
@@ -120,8 +125,8 @@ def drawn_texts(states: np.ndarray, text: np.ndarray) -> tuple[float, Draw]:
 
 def grouped_table(arguments: argparse.Namespace) -> list[str]:
     lines = [
-        "| data | d | texts | tokens | true value | plug-in: bias / RMSE | unbiased, by rows | in 95% interval "
-        "| unbiased, by groups | in 95% interval | draws |",
+        "| data | d | texts | tokens | true value | plug-in: bias / RMSE | unbiased, row-level | in 95% interval "
+        "| unbiased, group-level | in 95% interval | draws |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     print("\n".join(lines))
@@ -147,7 +152,7 @@ def grouped_table(arguments: argparse.Namespace) -> list[str]:
 
 
 def peer_table(draws: int) -> list[str]:
-    """Return the participation ratio as the package `dimensionality` estimates it, and the time that it takes."""
+    """Return a table that compares the participation ratio and its time with the package `dimensionality`."""
     import dimensionality
 
     kinds = ("naive", "row", "col", "both")
@@ -163,7 +168,7 @@ def peer_table(draws: int) -> list[str]:
             truth = 1 + true_isoscore(covariance) * (d - 1)
             rng = np.random.default_rng([n, d])
             values, times, apart = [], np.zeros(2), 0.0
-            isoscope.participation_ratio(draw(rng, n), unbiased=True)  # compiled once
+            isoscope.participation_ratio(draw(rng, n), unbiased=True)  # compile before timing
             for _ in range(max(5, draws // 10)):
                 X = draw(rng, n)
                 start = time.perf_counter()
@@ -200,13 +205,13 @@ def independent_table(draws: int) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--draws", type=int, default=200, help="samples for each line; fewer for large n and for token states"
+        "--draws", type=int, default=200, help="number of samples per table row; fewer for large n and for token states"
     )
-    parser.add_argument("--page", type=Path, help="put the tables into this page, between their marks")
+    parser.add_argument("--page", type=Path, help="write the tables into this page, between their markers")
     parser.add_argument("--model", type=Path, help="a folder with a Hugging Face encoder")
-    parser.add_argument("--data", type=Path, help="a folder that holds 20newsgroups/train.jsonl.gz")
-    parser.add_argument("--texts", type=int, default=600, help="texts that the model reads")
-    parser.add_argument("--only", choices=("measured", "grouped", "peer"), help="make this table alone")
+    parser.add_argument("--data", type=Path, help="a folder that contains 20newsgroups/train.jsonl.gz")
+    parser.add_argument("--texts", type=int, default=600, help="number of texts to embed with the model")
+    parser.add_argument("--only", choices=("measured", "grouped", "peer"), help="make only this table")
     arguments = parser.parse_args()
     tables = {
         "measured": lambda: independent_table(arguments.draws),

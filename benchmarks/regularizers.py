@@ -1,9 +1,9 @@
-"""Measure the effect of the regularizers on a real model and task: the arms of two papers over several seeds.
+"""Measure the effect of the regularizers on a trained model and a task, with the arms of two papers and several seeds.
 
 make regularizers DATA=folder MODEL=folder RUNS=folder
 
-DATA holds cola/train.tsv and dev.tsv, MODEL all-MiniLM-L6-v2; each arm is a run of `isoscope finetune` in a folder of
-RUNS. Rerun to resume.
+DATA contains cola/train.tsv and cola/dev.tsv, and MODEL contains all-MiniLM-L6-v2. Each arm is a run of
+`isoscope finetune` in its own folder in RUNS. Rerun the command to resume.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ ARMS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def tokens_score(folder: Path, texts: list[str]) -> float:
-    """Return the IsoScore of all layers' token states together, which I-STAR regularizes."""
+    """Return the IsoScore of the token states of all layers together, which is what I-STAR regularizes."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForSequenceClassification.from_pretrained(folder)
     batches = [
@@ -107,7 +107,7 @@ def row(name: str, found: dict[str, Any], last: int) -> str:
 
 
 def start_row(found: dict[str, Any], last: int) -> str:
-    """Return the row of the model before training."""
+    """Return the table row for the model before training."""
     first = [next(r for r in seed.layers if r["step"] == 0 and r["order"] == last) for seed in found["outcome"].seeds]
     keys = ("anisotropy_1", "anisotropy_1_centred", "isoscore_unbiased", "mean_cosine", "silhouette")
     return f"| *before* |  | {' | '.join(spread([r[key] for r in first]) for key in keys)} |  |"
@@ -158,8 +158,8 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--learning-rate", type=float, default=5e-5)
     parser.add_argument("--every", type=int, default=12)
-    parser.add_argument("--arms", nargs="+", choices=ARMS, help="run these alone, without a table")
-    parser.add_argument("--page", type=Path, help="put the table into this page")
+    parser.add_argument("--arms", nargs="+", choices=ARMS, help="run only these arms, and write no table")
+    parser.add_argument("--page", type=Path, help="write the table into this page")
     options = parser.parse_args()
     for name in options.arms or ():
         run(name, options)

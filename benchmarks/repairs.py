@@ -1,7 +1,7 @@
-"""Compare repairs with what users would otherwise run: the published notebook, one syrk, one product and one sum.
+"""Compare repairs with what users would otherwise run: the published notebook, one `syrk` call, and `x @ A + b`.
 
-Both sides use the same data and number of threads, and alternate. Times are the best of several runs, except for the
-notebook, which runs once. `make bench` runs it after the audits.
+Both sides use the same data and the same number of threads, and they alternate. Times are the best of several runs,
+except for the notebook, which runs once. `make bench` runs this script after audits.py.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Call = Callable[[], object]
 
 
 def token_cloud(n: int, d: int = 768, seed: int = 0) -> np.ndarray:
-    """Return data like token states: clusters of different sizes, decaying variances, a common mean."""
+    """Return data that resemble token states: clusters of different sizes, decaying variances and a common mean."""
     rng = np.random.default_rng(seed)
     fading = (np.arange(1, d + 1) ** -0.35).astype(np.float32)
     kinds = 60
@@ -43,7 +43,7 @@ def token_cloud(n: int, d: int = 768, seed: int = 0) -> np.ndarray:
 
 
 def notebook(X: np.ndarray, n_clusters: int, n_components: int) -> np.ndarray:
-    """Repeat the notebook of Rajaee and Pilehvar: all components of every cluster, then row by row."""
+    """Repair as in the notebook of Rajaee and Pilehvar: a full PCA of each cluster, applied row by row."""
     _, labels = kmeans2(X, n_clusters, minit="points", missing="warn", rng=np.random.default_rng(0))
     repaired = np.zeros(X.shape)
     for cluster in range(n_clusters):
@@ -77,7 +77,7 @@ def repeated(call: Call, loops: int) -> None:
 
 
 def fastest(calls: dict[str, Call], repeats: int, loops: int = 1) -> dict[str, float]:
-    """Return the best time of each call; calls alternate, with a pause before each for the other's threads to stop."""
+    """Return the best time of each call; calls alternate, with a pause in which the other call's threads stop."""
     best = dict.fromkeys(calls, float("inf"))
     for _ in range(repeats):
         for name, call in calls.items():
@@ -96,7 +96,7 @@ def cluster_lines(X: np.ndarray) -> list[str]:
     before = float(isoscope.partition_isotropy(X))
     lines = []
     for threads in (blas_threads(), 1):
-        # with as many as there are nothing is set: threads of ours cannot lower what their caller holds
+        # set no limit for the default number of threads: our own threads could not lower a limit that the caller set
         with threadpool_limits(1) if threads == 1 else nullcontext():
             ours = isoscope.ClusterNull(CLUSTERS, COMPONENTS, random_state=0)
             our_time = fastest({"ours": partial(ours.fit_transform, X)}, 3)["ours"]
@@ -166,8 +166,8 @@ def query_lines(X: np.ndarray) -> list[str]:
     raw = best["x @ A + b"]
     lines = [f"| {name} | {best[name] * 1e6:.0f} µs | {best[name] / raw:.2g}× |" for name in calls]
     return [
-        f"This table shows the time of `transform` for one query, a (1, {X.shape[1]}) float32 array. For comparison, "
-        f"`x @ A + b` with a float32 matrix takes {raw * 1e6:.0f} µs.",
+        f"This table shows how long `transform` takes for one query, a float32 array of shape (1, {X.shape[1]}). For "
+        f"comparison, `x @ A + b` with a float32 matrix takes {raw * 1e6:.0f} µs.",
         "",
         "| repair | time for one query | relative to `x @ A + b` |",
         "|---|---|---|",
@@ -177,9 +177,15 @@ def query_lines(X: np.ndarray) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--page", type=Path, help="put the tables into this page")
-    parser.add_argument("--vectors", type=Path, help="an .npy for clusters and queries, used if it is there")
-    parser.add_argument("--rows", type=int, default=100_000, help="rows that Whiten and AllButTheTop are fitted to")
+    parser.add_argument("--page", type=Path, help="write the tables into this page")
+    parser.add_argument(
+        "--vectors",
+        type=Path,
+        help="an .npy file for clusters and queries; generated data are used if it does not exist",
+    )
+    parser.add_argument(
+        "--rows", type=int, default=100_000, help="number of rows to which Whiten and AllButTheTop are fitted"
+    )
     options = parser.parse_args()
     given = options.vectors is not None and options.vectors.exists()
     X = np.asarray(np.load(options.vectors)[:10_000], np.float32) if given else token_cloud(10_000)

@@ -1,8 +1,9 @@
-"""Measure the cost of rows and workers: sketch and audit of files from 1e5 to 1e7 rows, with threads and with Dask.
+"""Measure how time and memory scale: sketches and audits of 1e5 to 1e7 rows, with threads and with Dask.
 
-Each figure comes from its own process, warmed up on a small file and then timed on the large one, without imports. The
-file is dropped from the page cache first, so that it is read from disk. The peer is the time to read the same file plus
-the time of `ssyrk` on its rows. Memory is RssAnon of all workers together, sampled during the run.
+Each number comes from a separate process, which is warmed up on a small file and then timed on the large one, without
+imports. The file is first dropped from the page cache, so that it is read from disk. The baseline is the time to read
+the same file plus the time that `ssyrk` takes on its rows. Memory is the sum of RssAnon over all workers, sampled
+during the run.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from pages import write_table
 
 D = 128
 ROWS = (100_000, 1_000_000, 10_000_000)
-MODEL_D = (128, 768)  # the cost model is drawn through these
+MODEL_D = (128, 768)  # numbers of dimensions to which the cost model is fitted
 KINDS = ("read", "syrk", "moments", "audit", "dask 1 moments", "dask 2 moments", "dask 2 audit")
 WARM_ROWS = 20_000
 CONFINED = 2**30  # bytes of address space
-SHARE, MEMORY, DASK, EXPONENT = 0.6, 1000, 1.3, 1.05  # what is promised
+SHARE, MEMORY, DASK, EXPONENT = 0.6, 1000, 1.3, 1.05  # targets
 
 
-# in a process of its own
+# functions that run in the measured process
 
 
 def dropped(path: Path) -> None:
@@ -54,7 +55,7 @@ def read(path: Path) -> None:
 
 
 def syrk(path: Path) -> None:
-    """Time the products of all rows, with the rows in the cache."""
+    """Run `ssyrk` on the same number of rows as the file, with data that stay in the CPU cache."""
     from scipy.linalg.blas import ssyrk
 
     n, d = np.load(path, mmap_mode="r").shape
@@ -64,7 +65,7 @@ def syrk(path: Path) -> None:
 
 
 def moments(path: Path, engine: Any = "local") -> None:
-    """Time a sketch and the measurements that follow from it."""
+    """Compute a sketch and the measurements that are derived from it."""
     import isoscope
 
     sketch = isoscope.sketch(path, engine=engine)
@@ -79,7 +80,7 @@ def audit(path: Path, engine: Any = "local") -> None:
 
 
 def measured(kind: str, path: Path, small: Path, cold: bool) -> float:
-    """Return the seconds of one kind of work after a warm-up."""
+    """Return the time in seconds that one kind of work takes after a warm-up."""
     work: Callable[..., None] = {"read": read, "syrk": syrk, "moments": moments, "audit": audit}[kind.split()[-1]]
     if kind.startswith("dask"):
         from distributed import Client, LocalCluster
@@ -90,7 +91,7 @@ def measured(kind: str, path: Path, small: Path, cold: bool) -> float:
             ) as cluster,
             Client(cluster) as client,
         ):
-            client.run(audit, small)  # each worker imports what it needs
+            client.run(audit, small)  # so that each worker has imported its modules
             return _timed(lambda: work(path, client), lambda: work(small, client), path, cold)
     return _timed(lambda: work(path), lambda: work(small), path, cold)
 
@@ -107,11 +108,11 @@ def _timed(work: Callable[[], None], warm: Callable[[], None], path: Path, cold:
     return time.perf_counter() - start
 
 
-# around it
+# functions that start and watch the measured process
 
 
 def family(pid: int) -> list[int]:
-    """Return a process and its descendants."""
+    """Return the ids of a process and its descendants."""
     found = [pid]
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in task.read_text().split():
@@ -120,7 +121,7 @@ def family(pid: int) -> list[int]:
 
 
 def own_memory(pid: int) -> float:
-    """Return the megabytes that a process and its children hold, without the page cache."""
+    """Return the memory of a process and its descendants in megabytes, without the page cache."""
     total = 0
     for each in family(pid):
         try:
@@ -132,7 +133,7 @@ def own_memory(pid: int) -> float:
 
 
 def run(kind: str, path: Path, small: Path, *, cold: bool = True) -> tuple[float, float]:
-    """Return seconds and megabytes of one kind of work in its own process."""
+    """Return the time in seconds and the peak memory in megabytes of one kind of work, run in a separate process."""
     command = [sys.executable, __file__, "--measure", kind, str(path), str(small), "cold" if cold else "warm"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     peak, over = [0.0], threading.Event()
@@ -149,7 +150,7 @@ def run(kind: str, path: Path, small: Path, *, cold: bool = True) -> tuple[float
     over.set()
     watching.join()
     if process.wait():
-        raise RuntimeError(f"{kind} ended with {process.returncode}")
+        raise RuntimeError(f"{kind} failed with exit code {process.returncode}")
     seconds = float(json.loads(told)["seconds"])
     print(f"  {kind:<16} {path.stem:>12} {seconds:8.2f} s {peak[0]:7.0f} MB", flush=True)
     return seconds, peak[0]
@@ -194,7 +195,7 @@ def verdicts(found: dict[tuple[str, int], tuple[float, float]], rows: tuple[int,
         lines.append(f"| {what} | {shown.format(value)} | {wanted} {'✓' if kept else '✗'} |")
 
     line(
-        "speed of the moments, relative to reading and `ssyrk` one after the other",
+        "speed of computing the moments, relative to reading the file and then running `ssyrk`",
         share,
         "{:.0%}",
         f"at least {SHARE:.0%}",
@@ -204,7 +205,7 @@ def verdicts(found: dict[tuple[str, int], tuple[float, float]], rows: tuple[int,
     for work in ("moments", "audit"):
         ratio = seconds[f"dask 2 {work}"] / seconds[work]
         line(
-            f"time of the {work} with 2 workers, relative to the local engine",
+            f"time for the {work} with 2 workers, relative to the local engine",
             ratio,
             "{:.2f}×",
             f"at most {DASK}×",
@@ -212,7 +213,7 @@ def verdicts(found: dict[tuple[str, int], tuple[float, float]], rows: tuple[int,
         )
         slope = np.polyfit(np.log(rows), np.log([found[work, n][0] for n in rows]), 1)[0]
         line(
-            f"growth exponent of the time of the {work} in the number of rows",
+            f"time for the {work}, exponent of its growth with the number of rows",
             slope,
             "{:.2f}",
             f"at most {EXPONENT}",
@@ -222,7 +223,7 @@ def verdicts(found: dict[tuple[str, int], tuple[float, float]], rows: tuple[int,
 
 
 def confined(path: Path) -> str:
-    """Run the command on a file several times larger than its address space limit."""
+    """Run `isoscope audit` on a file that is several times larger than the address space limit of the process."""
     start = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-m", "isoscope", "audit", str(path), "--max-memory", "300MB"],
@@ -243,9 +244,10 @@ def confined(path: Path) -> str:
 
 
 def model(folder: Path, small_rows: int) -> tuple[str, dict[str, Any]]:
-    """Fit the cost of a row per core, a·d + b·d² seconds, to files of two widths and two lengths in memory.
+    """Fit the core time per row, a·d + b·d² seconds, to files with two numbers of dimensions and two numbers of rows.
 
-    From 400,000 rows on an audit asks for the neighbours of a thousand rows, below of more.
+    The files are in the page cache. With 400,000 rows or more, an audit searches the neighbors of a thousand rows; with
+    fewer rows, it searches those of more rows.
     """
     costs: dict[str, tuple[float, float]] = {}
     constant = 0.0
@@ -275,7 +277,7 @@ def model(folder: Path, small_rows: int) -> tuple[str, dict[str, Any]]:
 
 
 def prediction(costs: dict[str, tuple[float, float]], constant: float, read_rate: float) -> str:
-    """Predict the time for 1e9 × 768 on machines with 16 such cores and one such disk each."""
+    """Predict the time for 1e9×768 vectors on machines with 16 cores and one disk each, as fast as on this machine."""
     n, d, cores = 1e9, 768, 16
     size = n * d * 4
     lines = [
@@ -301,10 +303,10 @@ def _spoken(seconds: float) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--page", type=Path, help="put the tables into this page")
-    parser.add_argument("--rows", type=float, nargs="+", default=ROWS, help="lengths of the files")
+    parser.add_argument("--page", type=Path, help="write the tables into this page")
+    parser.add_argument("--rows", type=float, nargs="+", default=ROWS, help="numbers of rows of the files")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--folder", type=Path, help="where the files are made, for a while; needs 9 GB")
+    parser.add_argument("--folder", type=Path, help="folder for temporary files; needs 9 GB")
     parser.add_argument("--measure", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:

@@ -1,10 +1,10 @@
-"""Measure the cost of scoring in isotropy-clusters-classifiers, next to the paper's tools.
+"""Measure the time that scoring takes in isotropy-clusters-classifiers, compared with the paper's tools.
 
     python benchmarks/studies.py --page docs/performance.md
 
-Vectors of the size of the polarity data set, 10,662×384 in float32, are optimized as in the study. After some updates,
-both pairs of tools score the same vectors, alternating: isoscope's, and scikit-learn's silhouette_score with IsoScore
-2.0.1. The result is the median over those updates, and the cost of the update itself.
+Vectors with the shape of the polarity data set (10,662×384 in float32) are optimized as in the study. After some
+updates, the same vectors are scored in turn by isoscope, and by scikit-learn's silhouette_score with IsoScore 2.0.1.
+The results are medians over these updates. The time that an update itself takes is also reported.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pages import write_table
 
 ROWS, DIM = 10_662, 384
 WARM = 50
-"""Updates before the first score, so that there are clusters."""
+"""The number of updates before the first score, so that clusters have formed."""
 PROMISED = 6.0
 
 
@@ -59,8 +59,8 @@ def seconds(work: Callable[[], object]) -> tuple[float, object]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--page", type=Path, help="put the table into this page, between its marks")
-    parser.add_argument("--updates", type=int, default=5, help="how many are scored")
+    parser.add_argument("--page", type=Path, help="write the table into this page, between its markers")
+    parser.add_argument("--updates", type=int, default=5, help="number of updates to score")
     arguments = parser.parse_args()
     run = Optimized()
     held = run.vectors.detach().numpy()

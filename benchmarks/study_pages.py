@@ -1,11 +1,11 @@
-"""Write the documentation of the studies from their runs: a page, its numbers and its figures for each study.
+"""Write the documentation of the studies from their runs: a page, its figures and its numbers for each study.
 
 make studies RUNS=folder
 
-RUNS holds a folder for each study that was run, named after the study, as `isoscope study run NAME -o RUNS/NAME` writes
-it. Each becomes docs/studies/NAME.md with its figures, and docs/studies/NAME.results.json: the numbers of the run, from
-which a later rule can derive the verdicts again. The table of all claims in docs/studies.md is made of these files, so
-studies that RUNS does not hold stay as they are.
+RUNS contains a folder for each study that was run, written by `isoscope study run NAME -o RUNS/NAME`. For each of them,
+this script writes docs/studies/NAME.md, its figures, and docs/studies/NAME.results.json. The latter contains the
+numbers of the run, from which verdicts can be recomputed if the rule changes. The table of all claims in
+docs/studies.md is generated from these JSON files, so studies that are missing from RUNS stay unchanged.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Any
 from isoscope.studies.study import STUDIES
 from pages import write_table
 
-LONGEST = 64  # entries of a list: longer ones are points of a figure
+LONGEST = 64  # longer lists are the points of a figure
 
 
 def keep_page(run: Path, docs: Path) -> None:
-    """Write a study's page and its figures into docs/studies."""
+    """Copy a study's page and its figures to docs/studies."""
     name, figures = run.name, docs / "studies" / run.name
     text = (run / "summary.md").read_text(encoding="utf-8").replace("](figures/", f"]({name}/")
     shutil.rmtree(figures, ignore_errors=True)
@@ -32,7 +32,7 @@ def keep_page(run: Path, docs: Path) -> None:
 
 
 def keep_results(run: Path, docs: Path) -> None:
-    """Write a study's numbers into docs/studies: verdicts with their cases, tables, and the arms without long lists."""
+    """Write a study's results to docs/studies: verdicts with their cases, tables, and arms without long lists."""
     told = json.loads((run / "results.json").read_text(encoding="utf-8"))
     told["arms"] = {key: numbers(each) for key, each in told["arms"].items()}
     text = json.dumps(told, indent=1, ensure_ascii=False) + "\n"
@@ -40,7 +40,7 @@ def keep_results(run: Path, docs: Path) -> None:
 
 
 def numbers(value: Any) -> Any:
-    """Return an arm's result with six digits of each number, and without lists that only a figure shows.
+    """Return an arm's result with numbers rounded to six digits, and without long lists, which only figures use.
 
     >>> numbers({"score": 0.123456789, "cloud": [[0.0, 1.0]] * 500, "layers": [{"two_nn": 3.0}]})
     {'score': 0.123457, 'layers': [{'two_nn': 3.0}]}
@@ -54,7 +54,7 @@ def numbers(value: Any) -> Any:
 
 
 def rows(told: dict[str, Any]) -> list[str]:
-    """Return the claims of a study as rows of the table, with our own observations below them."""
+    """Return the table rows for the claims of a study, followed by those for our own observations."""
     name, paper = told["study"], told["paper"]
     lead = f"**[{paper['title']}](studies/{name}.md)**"
     found = [f"| {lead} ({paper['authors']}, {paper['year']}) on {', '.join(told['facts']['models'])} | | | |"]
@@ -67,7 +67,7 @@ def rows(told: dict[str, Any]) -> list[str]:
 
 
 def table(docs: Path) -> str:
-    """Return the table of all claims, from the numbers that docs/studies holds."""
+    """Return the table of all claims, generated from the JSON files in docs/studies."""
     lines = ["| claim | published | ours | holds? |", "|---|---|---|---|"]
     for name in STUDIES:
         path = docs / "studies" / f"{name}.results.json"
@@ -77,14 +77,14 @@ def table(docs: Path) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", type=Path, help="the folder of the runs")
+    parser.add_argument("runs", type=Path, help="folder that contains the runs")
     parser.add_argument("--docs", type=Path, default=Path("docs"))
     options = parser.parse_args()
     (options.docs / "studies").mkdir(exist_ok=True)
     for name in STUDIES:
         run = options.runs / name
         if not (run / "results.json").is_file():
-            print(f"{name}: not run, left as it was")
+            print(f"{name}: no run found, page left unchanged")
             continue
         keep_page(run, options.docs)
         keep_results(run, options.docs)

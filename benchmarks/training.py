@@ -1,8 +1,8 @@
-"""Measure what a regularizer adds to a training step, next to the published packages.
+"""Measure the time and memory that a regularizer adds to a training step, compared with published packages.
 
-all-MiniLM-L6-v2 with a head for two classes, batches of 64 sentences of CoLA, AdamW; arms alternate on the same
-batches, and the result is the median ratio of an arm's time to the plain step's. Memory is the peak of a separate
-process for each arm. `make bench` runs it after the repairs.
+The model is all-MiniLM-L6-v2 with a head for two classes, trained with AdamW on batches of 64 sentences from CoLA. The
+arms alternate on the same batches, and the result is the median ratio of an arm's time to that of a plain step. Memory
+is the peak memory of a separate process for each arm. `make bench` runs this script after applying.py.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Batch = dict[str, torch.Tensor]
 
 
 class PublishedIStar(Regularizer):
-    """The same states through the istar loss of IsoScore 2.0.1, with a given covariance."""
+    """The istar loss of IsoScore 2.0.1 on the same states, with a given covariance."""
 
     layer, pool, together = "all", "tokens", True
 
@@ -100,7 +100,7 @@ def sentences(data: Path) -> tuple[list[str], list[int], str]:
             rows = list(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
         return [row[3] for row in rows], [int(row[1]) for row in rows], "CoLA's training set"
     table = pq.read_table(files("isoscope") / "demo" / "glosses-layer6.parquet", columns=["text", "label"]).to_pydict()
-    texts = table["text"] * 5  # about as many as CoLA has
+    texts = table["text"] * 5  # about the size of CoLA
     return texts, [int(label == "person") for label in table["label"]] * 5, "WordNet glosses (CoLA is not available)"
 
 
@@ -165,10 +165,10 @@ def covariance_of(model: Any, batches: Any) -> torch.Tensor:
 
 
 def times(model: Any, optimizer: Any, batches: list[Batch], covariance: torch.Tensor) -> dict[str, np.ndarray]:
-    """Return the seconds of each arm on each batch; the order rotates."""
+    """Return the time in seconds that each arm takes on each batch; the order of the arms rotates."""
     names = list(ARMS)
     found = {name: np.zeros(len(batches)) for name in names}
-    for name in names:  # once for what is compiled or set up
+    for name in names:  # warm-up: compilation and setup
         with arm(name, model, covariance):
             step(model, optimizer, batches[0])
     for place, batch in enumerate(batches):
@@ -181,7 +181,7 @@ def times(model: Any, optimizer: Any, batches: list[Batch], covariance: torch.Te
 
 
 def peak(name: str, model: Path, data: Path) -> int:
-    """Return the peak memory in bytes of a process that runs some steps of an arm."""
+    """Return the peak memory, in bytes, of a process that runs a few steps of an arm."""
     command = [sys.executable, __file__, "--model", str(model), "--data", str(data), "--peak", name]
     return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
 
@@ -223,10 +223,11 @@ def lines_of(model: Path, data: Path, count: int) -> list[str]:
     epoch = float(np.mean(plain)) * len(found)
     share = refresh / epoch
     return [
-        f"This table shows the time and memory of one training step with a batch size of {BATCH} on {source}. The "
-        f"added time is the median over {count} batches of the ratio to a plain step.",
+        f"This table shows the time and peak memory that one training step needs, with a batch size of {BATCH} on "
+        f"{source}. A plain step uses no regularizer. The added time is computed from the ratio to a plain step on the "
+        f"same batch (median over {count} batches).",
         "",
-        "| regularizer | time of a step | added time | target: at most | added memory | target: at most |",
+        "| regularizer | time per step | added time | target: at most | added memory | target: at most |",
         "|---|---|---|---|---|---|",
         *lines,
         "",
@@ -236,7 +237,7 @@ def lines_of(model: Path, data: Path, count: int) -> list[str]:
 
 
 def alone_lines(model: Path, data: Path) -> list[str]:
-    """Measure the term alone, forward and backward, next to a complete step."""
+    """Measure the time that each regularizer takes on its own, as a share of the time of a complete step."""
     found, _ = loader(model, data)
     net, optimizer = classifier(model)
     batch = next(iter(found))
@@ -265,10 +266,10 @@ def alone_lines(model: Path, data: Path) -> list[str]:
         wanted = "" if most is None else f"{most:.0%} {'✓' if share <= most else '✗'}"
         lines.append(f"| {name} | {len(states):,} | {taken * 1e3:.1f} ms | {share:.2%} | {wanted} |")
     return [
-        "This table shows the time of each regularizer alone (forward and backward, best of 10 runs). A training step "
-        f"without a regularizer takes {plain * 1e3:.0f} ms.",
+        "This table shows how long each regularizer takes on its own (forward and backward, best of 10 runs). A "
+        f"training step without a regularizer takes {plain * 1e3:.0f} ms.",
         "",
-        "| regularizer | rows | time | share of a step | target: at most |",
+        "| regularizer | rows | time | share of a step's time | target: at most |",
         "|---|---|---|---|---|",
         *lines,
     ]
@@ -276,11 +277,13 @@ def alone_lines(model: Path, data: Path) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--page", type=Path, help="put the tables into this page")
+    parser.add_argument("--page", type=Path, help="write the tables into this page")
     parser.add_argument("--model", type=Path, default=packaged_model(), help="a folder with all-MiniLM-L6-v2")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="a folder with cola/train.tsv")
     parser.add_argument("--batches", type=int, default=40)
-    parser.add_argument("--alone", action="store_true", help="the terms alone, without whole steps")
+    parser.add_argument(
+        "--alone", action="store_true", help="measure only the regularizers on their own, without complete steps"
+    )
     parser.add_argument("--peak", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.peak:

@@ -1,4 +1,4 @@
-"""A first look: measure four generated data sets and explain the numbers.
+"""Measure four generated data sets and explain the numbers.
 
 python examples/first_look.py
 """
@@ -11,7 +11,7 @@ import isoscope
 
 
 def make_data(n: int = 2000, d: int = 384, seed: int = 0) -> dict[str, np.ndarray]:
-    """Return an isotropic data set and three with the usual problems of real ones."""
+    """Return an isotropic data set and three data sets with typical properties of real embeddings."""
     rng = np.random.default_rng(seed)
     noise = rng.standard_normal((n, d), dtype=np.float32)
     rogue = noise + np.where(np.arange(d) < 3, 25, 0).astype(np.float32)
@@ -22,7 +22,7 @@ def make_data(n: int = 2000, d: int = 384, seed: int = 0) -> dict[str, np.ndarra
 
 
 def measure(X: np.ndarray) -> dict[str, str]:
-    """Return the measurements that need no labels, as text."""
+    """Return measurements that need no labels, formatted as text."""
     score = isoscope.isoscore_interval(X)
     bars = isoscope.metrics.select_bars(isoscope.h0_barcode(X))
     choice = isoscope.choose_clusters(X, range(2, 7))
@@ -32,7 +32,7 @@ def measure(X: np.ndarray) -> dict[str, str]:
         "IsoScore (unbiased)": f"{score.value:.3f} ± {score.high - score.value:.3f}",
         "IsoScore (as published)": f"{isoscope.isoscore(X):.3f}",
         "mean cosine": f"{isoscope.mean_cosine(X):+.3f}",
-        "largest share of a dimension": f"{contribution.max():+.3f} (no. {contribution.argmax()})",
+        "largest share of one dimension": f"{contribution.max():+.3f} (no. {contribution.argmax()})",
         "anisotropy_1 raw / centered": f"{raw:.3f} / {centered:.3f}",
         "effective rank": f"{isoscope.effective_rank(X):.0f} of {X.shape[1]}",
         "partition isotropy": f"{isoscope.partition_isotropy(X / np.linalg.norm(X, axis=1).mean()):.3f}",
@@ -48,18 +48,18 @@ def measure(X: np.ndarray) -> dict[str, str]:
 MEANING = """
 How to read the table
 - IsoScore near 1: the variance is equal in all dimensions. The published estimate is too low if there are few rows
-  for the number of dimensions; the unbiased estimate, with its interval, is not.
-- Rogue dimensions make every cosine high, but IsoScore does not change: they shift the mean and not the variance.
-  Subtract the mean to fix them.
+  relative to the number of dimensions; the unbiased estimate is not.
+- Rogue dimensions make every cosine high, but they do not change IsoScore: they shift the mean, not the variance.
+  Subtract the mean to remove them.
 - A decaying spectrum lowers the effective rank and the local dimension.
-- Clusters lower IsoScore too, and that is not a defect: a space with clusters cannot be isotropic."""
+- Clusters also lower IsoScore. This is not a defect: a space with clusters cannot be isotropic."""
 
 
 def main() -> None:
     columns = {name: measure(X) for name, X in make_data().items()}
     width = max(len(row) for row in next(iter(columns.values())))
     widths = {name: max(len(name), *(len(value) for value in values.values())) for name, values in columns.items()}
-    print("2,000 vectors of 384 dimensions each\n")
+    print("2,000 vectors with 384 dimensions in each data set\n")
     print(" " * width, *(name.rjust(widths[name]) for name in columns), sep="   ")
     for row in next(iter(columns.values())):
         print(row.ljust(width), *(values[row].rjust(widths[name]) for name, values in columns.items()), sep="   ")

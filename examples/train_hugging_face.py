@@ -1,6 +1,6 @@
-"""Add a regularizer and a tracker to the Trainer of Hugging Face.
+"""Add a regularizer and a tracker to the Hugging Face Trainer.
 
-python examples/train_hugging_face.py [MODEL]     a name or a folder; requires: pip install "isoscope[train]"
+python examples/train_hugging_face.py [MODEL]     MODEL: a name or a folder; requires: pip install "isoscope[train]"
 torchrun --nproc-per-node 2 examples/train_hugging_face.py     two processes share each batch
 """
 
@@ -25,7 +25,7 @@ from isoscope.losses import PersistentEntropy
 
 
 def main(name: str = "sentence-transformers/all-MiniLM-L6-v2", rows: int = 640) -> None:
-    # WordNet definitions with their category, which come with isoscope
+    # WordNet definitions with their categories, included with isoscope
     table = pq.read_table(files("isoscope") / "demo" / "glosses-layer6.parquet", columns=["text", "label"]).to_pydict()
     classes = sorted(set(table["label"]))
     tokenizer = AutoTokenizer.from_pretrained(name)

@@ -21,7 +21,7 @@ from isoscope.losses import CosReg
 
 
 class Classifier(lightning.LightningModule):
-    """A classifier that needs no change for the regularizer."""
+    """A classifier; the regularizer needs no change to it."""
 
     def __init__(self, name: str, classes: int) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Classifier(lightning.LightningModule):
 
 
 def main(name: str = "sentence-transformers/all-MiniLM-L6-v2", rows: int = 640) -> None:
-    # WordNet definitions with their category, which come with isoscope
+    # WordNet definitions with their categories, included with isoscope
     table = pq.read_table(files("isoscope") / "demo" / "glosses-layer6.parquet", columns=["text", "label"]).to_pydict()
     classes = sorted(set(table["label"]))
     tokenizer = AutoTokenizer.from_pretrained(name)

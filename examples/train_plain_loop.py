@@ -1,6 +1,6 @@
 """Use a regularizer in your own training loop and measure its effect on the space.
 
-python examples/train_plain_loop.py [MODEL]     a name or a folder; requires: pip install "isoscope[train]"
+python examples/train_plain_loop.py [MODEL]     MODEL: a name or a folder; requires: pip install "isoscope[train]"
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Classifier(nn.Module):
 
 
 def main(name: str = "sentence-transformers/all-MiniLM-L6-v2", steps: int = 20) -> None:
-    # WordNet definitions with their category, which come with isoscope
+    # WordNet definitions with their categories, included with isoscope
     table = pq.read_table(files("isoscope") / "demo" / "glosses-layer6.parquet", columns=["text", "label"]).to_pydict()
     classes = sorted(set(table["label"]))
     tokenizer = AutoTokenizer.from_pretrained(name)
@@ -48,7 +48,7 @@ def main(name: str = "sentence-transformers/all-MiniLM-L6-v2", steps: int = 20) 
     tracker = isoscope.IsotropyTracker(probe, layer=-1)
     before = tracker.measure(model, step=0)[0]
 
-    with isoscope.attach(model, IStar(weight=1.0)) as regularizer:  # on the tokens of all layers, as published
+    with isoscope.attach(model, IStar(weight=1.0)) as regularizer:  # on the tokens of all layers, as in the paper
         regularizer.refresh([batch(start)[0] for start in range(40)], states=20_000)  # once per epoch
         for step in range(steps):
             inputs, labels = batch(step)
@@ -56,7 +56,7 @@ def main(name: str = "sentence-transformers/all-MiniLM-L6-v2", steps: int = 20) 
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
-            print(f"step {step + 1:2d}  loss {loss.item():.3f}  of which the regularizer {regularizer.value:.3f}")
+            print(f"step {step + 1:2d}  loss {loss.item():.3f}  (regularizer: {regularizer.value:.3f})")
 
     after = tracker.measure(model, step=steps)[0]
     for key in ("isoscore_unbiased", "mean_cosine", "anisotropy_1_centred"):

@@ -1,4 +1,4 @@
-"""Add a regularizer to the trainer of Sentence Transformers: attach it to the loss, which holds the model.
+"""Add a regularizer to the Sentence Transformers trainer: attach it to the loss, which contains the model.
 
 python examples/train_sentence_transformers.py [MODEL]
 requires: pip install "isoscope[train,sentence-transformers]" datasets

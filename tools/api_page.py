@@ -1,6 +1,6 @@
 """Write docs/api.md, the reference page of all public names: `python tools/api_page.py`.
 
-With `--check` it writes nothing, and exits with 1 if the page differs from the code.
+With `--check`, it writes nothing, and exits with 1 if the page differs from the code.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "api.md"
-_LINE = 88  # characters, above which a signature takes one line for each parameter
+_LINE = 88  # maximum length of a signature on one line; a longer one has one line per parameter
 
 _GUIDES = {
     "isoscope._core.memory": "scale.md",
@@ -32,7 +32,7 @@ _GUIDES = {
     "isoscope.finetuning": "training.md",
     "isoscope.studies": "studies.md",
 }
-"""The page of the guide for the names that a package defines."""
+"""The guide page for the names that are defined in each package."""
 
 _RESULTS = (
     "Advice",
@@ -49,7 +49,7 @@ _RESULTS = (
     "Store",
     "StudyRun",
 )
-"""Classes that functions return and users do not construct: their entries have no signature."""
+"""Classes that functions return and that users do not construct; their entries have no signature."""
 
 _INTRODUCTION = """# API reference
 
@@ -59,7 +59,7 @@ and examples of a function. `tools/api_page.py` writes this page from the code.
 
 
 def public_modules() -> list[str]:
-    """Return isoscope and the modules that are attributes of it without an explicit import."""
+    """Return isoscope and its submodules that are available after `import isoscope`."""
     if str(ROOT / "src") not in sys.path:
         sys.path.insert(0, str(ROOT / "src"))
     isoscope = importlib.import_module("isoscope")
@@ -68,7 +68,7 @@ def public_modules() -> list[str]:
 
 
 def public_names() -> list[str]:
-    """Return the dotted public names: the `__all__` of isoscope and of its public modules."""
+    """Return the dotted names in `__all__` of isoscope and of its public modules."""
     return [
         f"{module}.{name}"
         for module in public_modules()
@@ -123,7 +123,7 @@ def _render_members(value: type) -> list[str]:
 
 
 def _summary(value: Any) -> str:
-    """Return the first paragraph of a docstring on one line."""
+    """Return the first paragraph of a docstring as one line."""
     return " ".join((inspect.getdoc(value) or "").split("\n\n")[0].split())
 
 
@@ -159,7 +159,7 @@ def _anchor(name: str) -> str:
 
 
 def main() -> int:
-    """Write the page, or compare it."""
+    """Write the page, or compare it with the code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="exit with 1 if the page differs from the code")
     page = render_page()

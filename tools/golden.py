@@ -2,24 +2,26 @@
 
     python tools/golden.py                            compare with tools/golden.json; exit code 1 if any call differs
     python tools/golden.py --pages                    compare the HTML pages too
-    python tools/golden.py --only 'audit*'            run some calls only
+    python tools/golden.py --only 'audit*'            run only the matching calls
     python tools/golden.py --leaves now.txt           also write every compared value, to diff two checkouts
-    python tools/golden.py --record tools/golden.json record the present results
+    python tools/golden.py --record tools/golden.json record the current results
 
 A call returns named parts: arrays, JSON-like results, files and pages. The record keeps one SHA-256 per call, a short
-one per part, and up to 12 of the call's numbers, evenly spaced, which show the size of a difference. Arrays are hashed
-with their dtype and shape. JSON-like results are hashed by their numbers, booleans and nulls, with their paths, and by
-strings that are identifiers (`IDENTIFIERS`). Sentences, file names, versions and timings are left out. Pages have a
-hash of their own, which only --pages compares, because rewording changes it.
+one per part, and up to 12 of the call's numbers, which show the size of a difference. Arrays are hashed with their
+dtype and shape. JSON-like results are hashed by their numbers, booleans and nulls, with their paths, and by strings
+that are identifiers (`IDENTIFIERS`). Sentences, file names, versions and timings are left out. Pages have a separate
+hash, which is compared only with --pages, because rewording changes it.
 
-The record belongs to one machine: another CPU, BLAS, NumPy or torch rounds differently. On another machine, record the
-commit before a change first, then compare the change. The script restarts itself with `ENVIRONMENT`, which fixes the
-thread counts and the hash seed. Some results depend on the number of threads in their last bits (silhouettes of float32
-rows, eigenvalues of 384 dimensions, k-means): their calls are marked `one_thread` and run on one. The others give the
-same bits on one or two threads of BLAS or OpenMP (`--blas-threads`, `--omp-threads`).
+The record is valid for one machine: another CPU, or another version of BLAS, NumPy or torch, rounds differently. On
+another machine, first record the commit before a change, then compare the change with it. The script restarts itself
+with `ENVIRONMENT`, which fixes the thread counts and the hash seed. The last bits of some results depend on the number
+of threads (silhouettes of float32 rows, eigenvalues of 384 dimensions, k-means). Calls with such results are marked
+`one_thread` and run on one thread. The others give the same bits with one or two threads of BLAS or OpenMP
+(`--blas-threads`, `--omp-threads`).
 
-Databases, Dask and GPUs are left out because they need a server or a device, ONNX and Sentence Transformers exports
-because other libraries write them. All five studies run, on generated data and toy models: at least one arm of each.
+Databases, Dask and GPUs are left out because they need a server or a device. Exports to ONNX and Sentence Transformers
+are left out because other libraries write them. At least one arm of each of the five studies runs, on generated data
+and toy models.
 """
 
 from __future__ import annotations
@@ -80,7 +82,7 @@ class Page(NamedTuple):
 
 
 def call(*variants: str, one_thread: bool = False) -> Callable[[Callable[..., Parts]], Callable[..., Parts]]:
-    """Register a function of a temporary folder as a call; with variants, one call for each, `name.variant`."""
+    """Register a function of a temporary folder as a call, or as one call per variant, named `name.variant`."""
 
     def register(function: Callable[..., Parts]) -> Callable[..., Parts]:
         name = function.__name__
@@ -122,7 +124,7 @@ def make_words(n: int = 600) -> list[str]:
 
 
 def kinds(n: int = 600, d: int = 24, seed: int = 0) -> dict[str, Any]:
-    """Return the same cloud as float64, as float32 and as a float32 torch tensor."""
+    """Return the same data as float64, as float32 and as a float32 torch tensor."""
     import torch
 
     wide, narrow = make_cloud(n, d, seed), make_cloud(n, d, seed, "float32")
@@ -130,7 +132,7 @@ def kinds(n: int = 600, d: int = 24, seed: int = 0) -> dict[str, Any]:
 
 
 def on_each_kind(measure: Callable[[Any], Parts], n: int = 600) -> Parts:
-    """Return what `measure` gives for each kind of array."""
+    """Return the results of `measure` for each kind of array."""
     return {kind: measure(X) for kind, X in kinds(n).items()}
 
 
@@ -138,7 +140,7 @@ WORDS = [*"abcdefghijklmnopqrstuvwxyz", "good", "bad", "fine", "poor", "the", "f
 
 
 def make_tokenizer(special: list[str]) -> Any:
-    """Return a tokenizer that splits at spaces; with [CLS] and [SEP] if these are special."""
+    """Return a tokenizer that splits at spaces; it adds [CLS] and [SEP] if these are in `special`."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
@@ -163,7 +165,7 @@ SHAPE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "i
 
 @cache
 def temporary() -> Path:
-    """Return a folder for the toy models, removed at exit."""
+    """Return a folder for the toy models, which is removed at exit."""
     import atexit
 
     folder = tempfile.TemporaryDirectory(prefix="golden-")
@@ -202,27 +204,27 @@ def decoder() -> Path:
 
 
 def make_sentence(rng: np.random.Generator, words: tuple[str, ...] = ("good", "fine")) -> str:
-    """Return a sentence of random letters with one of the words in it."""
+    """Return a sentence of random letters that contains one of the given words."""
     letters = list(rng.choice(WORDS[:26], rng.integers(2, 9)))
     letters.insert(int(rng.integers(len(letters))), str(rng.choice(words)))
     return "the film is " + " ".join(letters)
 
 
 def make_opinions(count: int, seed: int = 0) -> tuple[list[str], list[int]]:
-    """Return sentences, and whether each has a good word."""
+    """Return sentences, and labels that say whether each sentence contains a positive word."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(2, size=count).tolist()
     return [make_sentence(rng, ("good", "fine") if label else ("bad", "poor")) for label in labels], labels
 
 
 def write_lines(path: Path, *lines: str) -> None:
-    """Write a text file and its folder."""
+    """Write a text file; create its folder if necessary."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join([*lines, ""]), encoding="utf-8")
 
 
 def run_command(folder: Path, *arguments: str) -> str:
-    """Return what `isoscope ARGUMENTS` prints in a folder."""
+    """Run `isoscope ARGUMENTS` in a folder and return its output."""
     command = [sys.executable, "-m", "isoscope", *arguments]
     return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
 
@@ -290,7 +292,7 @@ def metrics_cosine(folder: Path) -> Parts:
 
 @call()
 def metrics_neighbors(folder: Path) -> Parts:
-    """LID, TwoNN and hubness, by both metrics, with and without a sample."""
+    """LID, TwoNN and hubness, with both metrics, with and without a sample."""
 
     def measure(X: Any) -> Parts:
         return {
@@ -402,7 +404,7 @@ def metrics_gradients(folder: Path) -> Parts:
 
 
 def sketch_measurements(sketch: Any) -> Parts:
-    """Return what a sketch holds and measures."""
+    """Return the contents and the measurements of a sketch."""
     held = ("n", "mean", "scatter", "cubic", "quartic", "unit_sum", "unit_squares", "zeros", "nonfinite", "duplicates")
     found = {name: getattr(sketch, name) for name in held}
     names = ["covariance", "isoscore", "participation_ratio", "spectrum", "anisotropy", "effective_rank", "mean_cosine"]
@@ -417,7 +419,7 @@ def sketch_measurements(sketch: Any) -> Parts:
 
 @call()
 def sketch_array(folder: Path) -> Parts:
-    """Sketches of an array that has many chunks, of chunks, of a file with bad rows."""
+    """Sketches of an array with many chunks, of an iterable of chunks, and of a file with bad rows."""
     X = make_cloud(40_000, 48, dtype="float32")
     bad = make_cloud(dtype="float32")
     bad[5], bad[77, 3], bad[9] = 0, np.nan, bad[8]
@@ -431,7 +433,7 @@ def sketch_array(folder: Path) -> Parts:
 
 @call()
 def sketch_merged(folder: Path) -> Parts:
-    """A sum of sketches with types and groups, and the file of it."""
+    """A sum of sketches with types and groups, and its file."""
     X, types, groups = make_cloud(), np.arange(600) % 40, make_groups()
     parts = [isoscope.Sketch.of(X[i::3], types[i::3], groups=groups[i::3]) for i in range(3)]
     total = sum(parts[1:], parts[0])
@@ -449,7 +451,7 @@ def sketch_merged(folder: Path) -> Parts:
 
 @call(one_thread=True)
 def audit_array(folder: Path) -> Parts:
-    """The audit of an array, by both metrics, and its page."""
+    """The audit of an array with both metrics, and its page."""
     found = isoscope.audit(make_cloud(900, 32, dtype="float32"))
     return {
         "cosine": found.to_dict(),
@@ -477,7 +479,7 @@ def audit_queries(folder: Path) -> Parts:
 
 @call(one_thread=True)
 def audit_sample(folder: Path) -> Parts:
-    """The audit of a file by a sample of its rows, some of them bad."""
+    """The audit of a sample of the rows of a file, some of which are bad."""
     X = make_cloud(5_000, 40, dtype="float32")
     X[7], X[70, 3], X[90:99] = 0, np.inf, X[80]
     np.save(folder / "cloud.npy", X)
@@ -486,14 +488,14 @@ def audit_sample(folder: Path) -> Parts:
 
 @call(one_thread=True)
 def audit_demo(folder: Path) -> Parts:
-    """The audit of the vectors that come with isoscope."""
+    """The audit of the demo vectors that are included with isoscope."""
     found = isoscope.audit(demo_file(5))
     return {"audit": found.to_dict(), "page": page_of(found, folder)}
 
 
 @call()
 def audit_groups(folder: Path) -> Parts:
-    """The audit of each label of the demo vectors, and of ranges of a number."""
+    """Audits of the demo vectors by label, and of data by bins of a numeric column."""
     labels = isoscope.audit(demo_file(6), by="label")
     ranges = isoscope.audit(make_cloud(), by=np.linspace(0, 1, 600) ** 2, groups=make_groups())
     return {"labels": labels.to_dict(), "ranges": ranges.to_dict(), "page": page_of(labels, folder)}
@@ -501,7 +503,7 @@ def audit_groups(folder: Path) -> Parts:
 
 @call(one_thread=True)
 def audit_baseline(folder: Path) -> Parts:
-    """An audit by the command line, compared with an earlier one."""
+    """An audit from the command line, compared with an earlier audit."""
     np.save(folder / "before.npy", make_cloud())
     np.save(folder / "after.npy", make_cloud() - 1)
     run_command(folder, "audit", "before.npy", "--json", "before.json")
@@ -514,7 +516,7 @@ def audit_baseline(folder: Path) -> Parts:
 
 @call(one_thread=True)
 def audit_compare(folder: Path) -> Parts:
-    """Two files side by side, by the command line."""
+    """A comparison of two files from the command line."""
     np.save(folder / "one.npy", make_cloud())
     np.save(folder / "other.npy", make_cloud(d=12))
     told = run_command(folder, "audit", "one.npy", "other.npy", "--json", "-", "--html", "page.html")
@@ -523,14 +525,14 @@ def audit_compare(folder: Path) -> Parts:
 
 @call()
 def similarity(folder: Path) -> Parts:
-    """The numbers that the command similarity prints."""
+    """The numbers that `isoscope similarity` prints."""
     np.save(folder / "cloud.npy", make_cloud(dtype="float32"))
     printed = run_command(folder, "similarity", "cloud.npy", "-0.2", "0.1", "0.5", "0.9")
     return {"numbers": [float(number) for number in re.findall(r"-?\d+(?:\.\d+)?", printed)]}
 
 
 def demo_file(layer: int) -> Path:
-    """Return the file of demo vectors of a layer, 5 or 6."""
+    """Return the file of demo vectors from layer 5 or 6."""
     return Path(isoscope.__file__).parent / "demo" / f"glosses-layer{layer}.parquet"
 
 
@@ -538,13 +540,13 @@ def demo_file(layer: int) -> Path:
 
 
 def advice_parts(advice: Any, folder: Path) -> Parts:
-    """Return the advice, what its repair gives, and the page."""
+    """Return the advice, the vectors after its repair, and the page."""
     repaired = advice.repair.transform(make_cloud(20, advice.d))
     return {"advice": advice.to_dict(), "repaired": repaired, "page": page_of(advice, folder)}
 
 
 def make_rogue(n: int = 300) -> tuple[np.ndarray, np.ndarray]:
-    """Return meanings in 12 dimensions, and vectors in which one coordinate outweighs them."""
+    """Return meanings in 12 dimensions, and vectors in which a rogue coordinate outweighs them."""
     rng = np.random.default_rng(0)
     meaning = rng.standard_normal((n, 12))
     X = np.hstack([meaning, np.zeros((n, 4))]) + 0.2 * rng.standard_normal((n, 16))
@@ -647,7 +649,7 @@ def repair_store(folder: Path, target: str) -> Parts:
 
 @call()
 def repair_commands(folder: Path) -> Parts:
-    """A repair fitted, applied and judged by the command line: fit, apply, fix."""
+    """Repairs from the command line: fit, apply and fix."""
     write_table(folder / "table.parquet", make_cloud(dtype="float32"))
     run_command(folder, "fit", "cluster-null", "table.parquet", "-o", "repair", "--clusters", "3", "--seed", "0")
     run_command(folder, "apply", "repair", "table.parquet", "-o", "applied.parquet")
@@ -661,7 +663,7 @@ def repair_commands(folder: Path) -> Parts:
 
 
 def write_vectors(path: Path, X: np.ndarray) -> None:
-    """Write float32 vectors, with labels and texts where the format has them, by other libraries than isoscope."""
+    """Write float32 vectors with libraries other than isoscope, with labels and texts if the format supports them."""
     import pyarrow as pa
     import pyarrow.feather
     import pyarrow.parquet
@@ -714,7 +716,7 @@ FORMATS = ["npy", "npz", "safetensors", "parquet", "arrow", "hdf5", "fvecs", "js
 
 @call(*FORMATS)
 def store(folder: Path, ending: str) -> Parts:
-    """A file of each format, read, measured, and copied to every format that can be written."""
+    """A file in each format: read, measured, and copied to every format that can be written."""
     source, found = folder / f"cloud.{ending}", {}
     write_vectors(source, make_cloud(500, 12, dtype="float32"))
     opened = isoscope.open_store(source)
@@ -746,7 +748,7 @@ def store_shards(folder: Path) -> Parts:
 
 @call()
 def embed_tokens(folder: Path) -> Parts:
-    """The tokens of every layer of an encoder, in memory and in a folder, and an audit of each layer."""
+    """The token states of every layer of an encoder, in memory and in a folder, and an audit of each layer."""
     texts, labels = make_opinions(40)
     written = isoscope.embed(encoder(), texts, folder / "states", labels=labels)
     layers = isoscope.audit(folder / "states", by="layer")
@@ -761,7 +763,7 @@ def embed_tokens(folder: Path) -> Parts:
 
 @call()
 def embed_pooled(folder: Path) -> Parts:
-    """Texts by the mean, the first or the last token, of an encoder and a decoder."""
+    """Texts embedded with an encoder and a decoder, as the mean, first or last token state."""
     texts = make_opinions(40)[0]
     found = {pool: all_rows(isoscope.embed(encoder(), texts, pool=pool)) for pool in ("mean", "cls", "last")}
     return found | {"decoder": all_rows(isoscope.embed(decoder(), texts, pool="last", layers=-1))}
@@ -769,7 +771,7 @@ def embed_pooled(folder: Path) -> Parts:
 
 @call()
 def embed_words(folder: Path) -> Parts:
-    """Texts by word vectors."""
+    """Texts embedded with word vectors."""
     numbers = np.random.default_rng(0).standard_normal((len(WORDS), 6)).astype("float32")
     write_lines(folder / "words.vec", *(" ".join([w, *map(str, x)]) for w, x in zip(WORDS, numbers, strict=True)))
     texts = make_opinions(40)[0]
@@ -832,7 +834,7 @@ def train(model: Any, steps: int = 12, term: Callable[[], Any] | None = None, af
 
 @call()
 def attach(folder: Path) -> Parts:
-    """Weights after training with attached regularizers, of a plain network and of a transformer."""
+    """The weights of a plain network and of a transformer after training with attached regularizers."""
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -863,7 +865,7 @@ def attach(folder: Path) -> Parts:
 
 @call()
 def tracker(folder: Path) -> Parts:
-    """The history of a tracker over a short training."""
+    """The history of a tracker in a short training run."""
     import torch
 
     model = make_network()
@@ -975,7 +977,7 @@ def study_classifiers(folder: Path) -> Parts:
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the compared values of a result with their paths; arrays and files stay whole, pages are left out."""
+    """Yield the compared values of a result with their paths; arrays and files are single values, pages are skipped."""
     if path.endswith(IGNORED) or isinstance(value, Page):
         return
     if hasattr(value, "_asdict"):
@@ -1017,7 +1019,7 @@ def describe(leaf: Any) -> str:
 
 
 def numbers_in(leaf: Any) -> list[float]:
-    """Return a few numbers of a leaf."""
+    """Return a few numbers from a leaf."""
     if isinstance(leaf, np.ndarray) and leaf.size and leaf.dtype.kind in "fiu":
         return [float(number) for number in spaced(leaf.ravel(), 3)]
     return [float(leaf)] if is_number(leaf) else []
@@ -1031,7 +1033,7 @@ def spaced(values: Any, count: int) -> list[Any]:
 
 
 def pages_in(value: Any) -> list[str]:
-    """Return the pages of a call."""
+    """Return the texts of the pages in a call's result."""
     return [each.text for each in value.values() if isinstance(each, Page)]
 
 
@@ -1058,7 +1060,7 @@ def run(name: str) -> tuple[dict[str, Any], list[str]]:
     """Run a call; return its entry in the record, and a line for each leaf."""
     import torch
 
-    encoder(), decoder()  # torch's random numbers are the same with --only
+    encoder(), decoder()  # so that torch's random numbers are the same with --only
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002 (for libraries that use it)
     torch.manual_seed(0)
@@ -1083,7 +1085,7 @@ def run(name: str) -> tuple[dict[str, Any], list[str]]:
 
 
 def machine() -> str:
-    """Return what rounding depends on: the CPU's BLAS kernels and the versions of the libraries."""
+    """Return, as text, what rounding depends on: the BLAS kernels for this CPU, and the versions of the libraries."""
     import scipy
     import sklearn
     import torch
@@ -1095,7 +1097,7 @@ def machine() -> str:
 
 
 def compare(name: str, old: Mapping[str, Any] | None, new: Mapping[str, Any], pages: bool) -> str:
-    """Return how a call differs from its record; nothing if it does not."""
+    """Return, as text, how a call differs from its record; empty if it does not."""
     if old is None:
         return f"{name}: not recorded"
     told = []
@@ -1109,7 +1111,7 @@ def compare(name: str, old: Mapping[str, Any] | None, new: Mapping[str, Any], pa
 
 
 def largest_difference(old: list[str], new: list[str]) -> str:
-    """Return the largest relative difference of recorded values, as text."""
+    """Return, as text, the largest relative difference between recorded values."""
     if len(old) != len(new):
         return f"{len(new)} values instead of {len(old)}"
     pairs = [(float(a), float(b)) for a, b in zip(old, new, strict=True) if a != b]
@@ -1125,7 +1127,7 @@ def main() -> int:
     parser.add_argument("--record", type=Path, metavar="FILE", help="write the results instead of comparing them")
     parser.add_argument("--against", type=Path, default=RECORD, metavar="FILE", help="the record to compare with")
     parser.add_argument(
-        "--only", action="append", metavar="PATTERN", help="run calls whose name fits, such as 'audit*'"
+        "--only", action="append", metavar="PATTERN", help="run only calls whose name matches, such as 'audit*'"
     )
     parser.add_argument("--pages", action="store_true", help="compare HTML pages too")
     parser.add_argument("--leaves", type=Path, metavar="FILE", help="write every compared value to a text file")
@@ -1137,7 +1139,7 @@ def main() -> int:
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **wanted})
     names = [name for name in CALLS if not asked.only or any(fnmatchcase(name, each) for each in asked.only)]
     if not names:
-        parser.error(f"no call fits {asked.only}: they are called {', '.join(CALLS)}")
+        parser.error(f"no call matches {', '.join(asked.only)}: choose from {', '.join(CALLS)}")
     target = asked.record or asked.against
     record = json.loads(target.read_text(encoding="utf-8")) if target.exists() else {}
     if not asked.record and record.get("machine") not in (None, machine()):

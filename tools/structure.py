@@ -1,7 +1,7 @@
-"""Print the structure of the code: import cycles, order, size, the path of one audit, shared and undocumented names.
+"""Print facts about the code: import cycles, import order, size, the path of one audit, shared and undocumented names.
 
-`make structure` runs it. With `--check` it exits with 1 if there is an import cycle, an import against the order, a
-base name that is shared without a reason, or a difference between the public names and docs/api.md.
+`make structure` runs this script. With `--check`, it exits with 1 if there is an import cycle, an import against the
+order of packages, a shared module name without a reason, or a difference between the public names and docs/api.md.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ ORDER = (
     "studies",
     "cli",
 )
-"""The packages; a module imports from its own package and from those before it."""
+"""The packages in order; a module imports only from its own package and from those before it."""
 
 EXEMPT = ("isoscope", "isoscope._lazy", "isoscope._render", "isoscope.errors", "isoscope.__main__")
-"""The tables of public names and of renderers and the entry point import from everywhere."""
+"""Modules that may import from everywhere: the lists of public names and renderers, and the entry point."""
 
 SHARED_NAMES = {
     "advise": "the function, and its command",
@@ -61,7 +61,7 @@ SHARED_NAMES = {
     "study": "the protocol of each paper, the classes that all of them use, and the command",
     "write": "writing a store: to files, and to databases",
 }
-"""Base names of modules that several packages use, with the reason."""
+"""Module names that occur in several packages, with the reason."""
 
 
 def modules() -> dict[str, Path]:
@@ -74,7 +74,7 @@ def modules() -> dict[str, Path]:
 
 
 def imports(path: Path, known: dict[str, Path]) -> set[str]:
-    """Return the modules of isoscope that a file imports when it runs, imports inside functions included."""
+    """Return the modules of isoscope that a file imports at run time, including imports inside functions."""
     found: set[str] = set()
 
     def visit(node: ast.AST) -> None:
@@ -128,7 +128,7 @@ def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
 
 
 def against_order(graph: dict[str, set[str]]) -> list[tuple[str, str]]:
-    """Return the imports of a module from a package that comes after its own."""
+    """Return the imports from a package that comes after the importing module's own package."""
 
     def rank(name: str) -> int:
         package = name.split(".")[1] if "." in name else name
@@ -143,7 +143,7 @@ def against_order(graph: dict[str, set[str]]) -> list[tuple[str, str]]:
 
 
 def shared_base_names(known: dict[str, Path]) -> dict[str, list[str]]:
-    """Return the base names that modules of several packages have."""
+    """Return the module names that occur in several packages, with these packages."""
     packages: dict[str, list[str]] = defaultdict(list)
     for name, path in known.items():
         if path.name != "__init__.py":
@@ -153,7 +153,7 @@ def shared_base_names(known: dict[str, Path]) -> dict[str, list[str]]:
 
 
 def undocumented() -> list[str]:
-    """Return the public names that docs/api.md lacks, and the names there that are not public."""
+    """Return the public names that are missing from docs/api.md, and the names in it that are not public."""
     headings = re.findall(r"^### `([\w.]+)", api_page.PAGE.read_text(encoding="utf-8"), flags=re.M)
     return sorted(set(headings) ^ set(api_page.public_names()))
 
@@ -192,7 +192,7 @@ print(json.dumps([len(files), len(first)]), file=sys.stderr)
 
 
 def walk() -> tuple[int, int]:
-    """Return the files that `isoscope audit FILE --html PAGE` runs, and the frames before its first batch is read."""
+    """Return the number of files that `isoscope audit FILE --html PAGE` runs, and the stack depth at its first read."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -209,10 +209,10 @@ def walk() -> tuple[int, int]:
 
 
 def main() -> int:
-    """Print the table."""
+    """Print the facts; with `--check`, return 1 if a rule is broken."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="exit with 1 if a rule is broken")
-    parser.add_argument("--no-walk", action="store_true", help="leave out the run of an audit")
+    parser.add_argument("--no-walk", action="store_true", help="do not run an audit")
     arguments = parser.parse_args()
 
     known = modules()

@@ -1,4 +1,4 @@
-"""Run the command line: `python -m isoscope` is the command `isoscope`."""
+"""Run the command line: `python -m isoscope` is equivalent to the command `isoscope`."""
 
 import sys
 

@@ -13,14 +13,14 @@ _MODULES_OF_THE_TRAIN_EXTRA = ("torch", "transformers")
 def lazy_package(
     package: str, homes: dict[str, list[str]], subpackages: Sequence[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return `__getattr__`, `__dir__` and `__all__` of a package that imports its public names on first use.
+    """Return `__getattr__`, `__dir__` and `__all__` for a package that imports its public names on first use.
 
     Parameters
     ----------
     package : str
         The name of the package, `__name__` in its `__init__.py`.
     homes : dict of str to list of str
-        The public names by the module that defines them, relative to the package.
+        Maps each module, relative to the package, to the public names that it defines.
     subpackages : sequence of str
         Packages and modules that are also available as attributes, without an explicit import.
 
@@ -49,7 +49,7 @@ def lazy_package(
 
 
 def _import_home(module: str, name: str) -> ModuleType:
-    """Import the module that defines a public name; the error for missing torch says how to install it."""
+    """Import the module that defines a public name; if torch is missing, the error says how to install it."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:

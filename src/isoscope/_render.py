@@ -1,4 +1,4 @@
-"""The renderers of results: functions in `_report` that turn them into text, a page or a figure.
+"""Render a result as text, a page or a figure with the functions in `_report`.
 
 Result classes import nothing from `_report`. Their methods (`__str__`, `_repr_html_`, `to_html`, `plot_*`) call
 `render`.
@@ -39,7 +39,7 @@ _RENDERERS = {
         "figure": "figures.save_profile",
     },
 }
-"""The renderers, by class of the result and kind of output."""
+"""The renderers, by result class and kind of output."""
 
 
 def render(result_class: str, kind: str, *arguments: Any, **options: Any) -> Any:

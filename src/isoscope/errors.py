@@ -1,4 +1,4 @@
-"""The errors that isoscope raises; all are `InputError`s, and each class stands for one kind of problem."""
+"""The errors that isoscope raises: every error is an `InputError`, and each subclass is one kind of problem."""
 
 from isoscope._core.errors import (
     DatabaseError,

@@ -14,7 +14,7 @@ from isoscope.advising.task import AdviceSettings
         ({"metric": "dot"}, 'need "cosine" or'),
         ({"folds": 1}, "need a number from 2 to 50"),
         ({"folds": 51}, "need a number from 2 to 50"),
-        ({"folds": 2.5}, "need a whole number"),
+        ({"folds": 2.5}, "need an integer"),
         ({"sample": 99}, "need at least 100 rows"),
         ({"seed": -1}, "seed is -1"),
         ({"missing": "ignore"}, 'need "raise" or'),

@@ -123,5 +123,6 @@ def test_judgments_of_unknown_rows_can_be_dropped(folder, capsys):
     command = ["advise", "corpus.parquet", "--queries", "queries.parquet", "--qrels", "qrels.tsv"]
     assert main(command) == 2
     assert main([*command, "--missing", "drop"]) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    assert "Judgments that refer to 2 unknown queries or documents were dropped" in out
+    assert "Judgments that refer to 2 unknown queries or documents were dropped" in " ".join(
+        capsys.readouterr().out.split()
+    )

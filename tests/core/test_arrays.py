@@ -110,12 +110,12 @@ def _sparse():
 
 
 REFUSED = {
-    "one vector": (lambda: np.ones(5), r"X has 1 dimension, shape \(5,\).*X\[None, :\]"),
-    "token states": (lambda: np.ones((2, 3, 4)), r"X has 3 dimensions, shape \(2, 3, 4\).*reshape\(-1"),
-    "four axes": (lambda: np.ones((2, 3, 4, 5)), r"X has 4 dimensions, shape \(2, 3, 4, 5\)"),
-    "a number": (lambda: 3.0, r"X has 0 dimensions, shape \(\)"),
-    "nothing": (lambda: None, r"X has 0 dimensions"),
-    "an empty list": (lambda: [], r"X has 1 dimension, shape \(0,\)"),
+    "one vector": (lambda: np.ones(5), r"X has shape \(5,\).*X\[None, :\]"),
+    "token states": (lambda: np.ones((2, 3, 4)), r"X has shape \(2, 3, 4\).*reshape\(-1"),
+    "four axes": (lambda: np.ones((2, 3, 4, 5)), r"X has shape \(2, 3, 4, 5\)"),
+    "a number": (lambda: 3.0, r"X has shape \(\)"),
+    "nothing": (lambda: None, r"X has shape \(\): need"),
+    "an empty list": (lambda: [], r"X has shape \(0,\)"),
     "no rows": (lambda: np.ones((0, 4)), "X has 0 rows: need at least 2"),
     "one row": (lambda: np.ones((1, 4)), "X has 1 row: need at least 2"),
     "one column": (lambda: np.ones((4, 1)), "X has 1 column: need vectors of at least 2"),
@@ -128,7 +128,7 @@ REFUSED = {
     "masked": (lambda: np.ma.masked_equal(np.eye(3), 1), r"X is a masked array.*X\.filled\(\)"),
     "masked, extended": (lambda: np.ma.masked_equal(np.eye(3, dtype=np.longdouble), 1), "X is a masked array"),
     "sparse": (_sparse, r"X is a sparse matrix.*X\.toarray\(\)"),
-    "ragged": (lambda: [[1, 2], [3]], "X cannot be read as an array.*rows of numbers of equal length"),
+    "ragged": (lambda: [[1, 2], [3]], "X cannot be read as an array.*lists of numbers of equal length"),
 }
 
 
@@ -140,14 +140,14 @@ def test_invalid_input_raises(case):
 
 
 def test_error_uses_the_name_of_the_argument():
-    with pytest.raises(InputError, match=r"^shrinkage has 1 dimension"):
+    with pytest.raises(InputError, match=r"^shrinkage has shape \(2,\)"):
         check_points([1.0, 2.0], name="shrinkage")
 
 
 def test_torch_input_raises_the_same_error():
     torch = pytest.importorskip("torch")
     for X, words in [
-        (torch.ones(5), "X has 1 dimension"),
+        (torch.ones(5), r"X has shape \(5,\)"),
         (torch.ones(3, 2) > 0, "dtype torch.bool"),
         (torch.ones(3, 2) + 1j, "dtype torch.complex64"),
     ]:
@@ -172,7 +172,7 @@ def test_nonfinite_rows_are_counted_and_the_first_is_named(bad, library, rng):
     X = rng.standard_normal((50, 4))
     X[[7, 31], [1, 3]] = bad
     X[31, 0] = bad
-    with pytest.raises(InputError, match=r'X has 2 of 50 rows with NaN or infinity, the first is row 7.*"drop"'):
+    with pytest.raises(InputError, match=r'2 of 50 rows of X contain NaN or infinity, first in row 7.*"drop"'):
         check_points(library.array(X))
 
 
@@ -350,7 +350,7 @@ def test_numpy_scalars_are_labels_in_object_arrays(values):
     [
         (np.zeros(99), "labels has 99 entries but X has 100 rows"),
         ([], "labels has 0 entries but X has 100 rows"),
-        (np.zeros((100, 1)), r"labels has shape \(100, 1\): need one label for each row, shape \(100,\)"),
+        (np.zeros((100, 1)), r"labels has shape \(100, 1\): need shape \(100,\), one label per row"),
         (3, r"labels has shape \(\)"),
         (np.r_[np.nan, np.inf, np.zeros(98)], "labels has 2 NaN or infinite entries"),
         (np.array([1.0, np.nan] * 50, object), "labels has 50 NaN or infinite entries"),
@@ -358,8 +358,8 @@ def test_numpy_scalars_are_labels_in_object_arrays(values):
         (np.array([1, "a"] * 50, object), "labels holds values of type int, str"),
         ([[1], [1, 2]] * 50, "labels cannot be read as labels"),
         (np.zeros(100, complex), "labels has dtype complex128: need numbers or strings"),
-        (np.full(100, 2**63, np.uint64), r"labels has numbers up to 9223372036854775808: need numbers below 2\*\*63"),
-        (np.zeros(100), "labels has 1 different value: need at least 2"),
+        (np.full(100, 2**63, np.uint64), r"labels has numbers up to 9223372036854775808: need integers below 2\*\*63"),
+        (np.zeros(100), "labels has 1 distinct value: need at least 2"),
     ],
 )
 def test_invalid_labels_raise(labels, words):

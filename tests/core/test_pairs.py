@@ -18,7 +18,6 @@ from threadpoolctl import threadpool_limits
 import isoscope
 from isoscope._core.pairs import (
     MAX_MEMORY,
-    CosineCounts,
     NeighborSearch,
     cluster_distances,
     nearest_neighbors,
@@ -366,34 +365,3 @@ def test_ties_in_chunks_are_broken_by_smaller_row_number(k, size):
     _, indices = sought(queries, X, k, size)
     table = cdist(queries, X)
     np.testing.assert_array_equal(indices, np.argsort(table, axis=1, kind="stable")[:, :k])
-
-
-# counts of cosines
-
-
-def cosine_counts(units, bins):
-    """The counts that come along with a search for neighbours."""
-    counted = CosineCounts(bins)
-    nearest_neighbors(units, 1, cosines=counted)
-    return counted.counts
-
-
-@pytest.mark.parametrize("n", [2, 3, 639, 640, 641, 1400])
-@pytest.mark.parametrize("bins", [2, 100])
-def test_counts_of_cosines_match_numpy(rng, n, bins):
-    X = rng.standard_normal((n, 5)) + 0.3
-    X /= np.linalg.norm(X, axis=1, keepdims=True)
-    expected, _ = np.histogram((X @ X.T)[np.triu_indices(n, 1)], bins, range=(-1, 1))
-    found = cosine_counts(X, bins)
-    assert found.sum() == n * (n - 1) // 2
-    assert np.abs(found - expected).sum() <= 4  # a product may round across an edge
-    if bins == 2:
-        assert found[1] == pytest.approx(expected[1], abs=2)
-
-
-def test_parallel_and_opposite_cosines_are_in_the_last_and_first_bin(rng):
-    ray = rng.standard_normal(7).astype(np.float32)
-    units = np.outer(np.where(np.arange(90) < 30, 1, -1), ray / np.linalg.norm(ray)).astype(np.float32)
-    found = cosine_counts(units, 50)
-    assert (found[0], found[-1]) == (30 * 60, 30 * 29 // 2 + 60 * 59 // 2)
-    assert found[1:-1].sum() == 0

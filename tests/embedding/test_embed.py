@@ -161,7 +161,7 @@ def test_empty_texts_have_no_row_but_keep_their_number(encoder, tmp_path):
     notes = []
     embed(encoder, ["", "good", "  \t", "bad"], tmp_path / "store", layers=-1, say=notes.append)
     assert table(tmp_path / "store").document.tolist() == [1, 3]
-    assert "2 texts have no tokens and no output row" in notes
+    assert "2 texts have no tokens, so they have no row" in notes
 
 
 # what models can be

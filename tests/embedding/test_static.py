@@ -55,7 +55,7 @@ def test_other_vector_formats_are_supported(glove, tmp_path):
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [({"pool": "cls"}, "use pool tokens or mean"), ({"layers": [3]}, "word vectors, which have no layers")],
+    [({"pool": "cls"}, 'use pool="tokens" or "mean"'), ({"layers": [3]}, "word vectors, which have no layers")],
 )
 def test_unsupported_options_of_word_vectors_raise(glove, options, said):
     with pytest.raises(InputError, match=said):

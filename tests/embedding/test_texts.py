@@ -117,7 +117,7 @@ def test_invalid_sources_of_texts_are_rejected(tmp_path):
     with pytest.raises(InputError, match="does not exist"):
         open_texts(tmp_path / "none.txt")
     (tmp_path / "plain.txt").write_text("a\n")
-    with pytest.raises(InputError, match="has no column text"):
+    with pytest.raises(InputError, match=r"which has no column text: need a \.csv"):
         open_texts(tmp_path / "plain.txt", text="text")
 
 

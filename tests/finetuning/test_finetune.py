@@ -214,7 +214,7 @@ def test_folder_contains_settings_metrics_and_page(place, tmp_path):
     assert metrics["schema"] == "isoscope.finetuning/1"
     assert metrics["seeds"] == [3]
     assert metrics["settings"]["limit"] == 40
-    assert "trained on 40 of 96 rows, the same for every seed, sampled evenly from every class" in metrics["notes"]
+    assert "trained on 40 of 96 rows: a sample stratified by class, the same for every seed" in metrics["notes"]
     assert any(note.endswith("truncated to 8 tokens") for note in metrics["notes"])
     assert metrics["final"]["matthews"]["std"] is None
     assert "transformers" in metrics["versions"]
@@ -323,12 +323,12 @@ WRONG = {
     "seeds is 0: need a number": {"seeds": 0},
     "seeds is [1, 1]: need a number of seeds, or a list of distinct": {"seeds": [1, 1]},
     "seeds is 2.5: need a number": {"seeds": 2.5},
-    "epochs is 0: need a finite number above 0": {"epochs": 0},
+    "epochs is 0: need a positive, finite number": {"epochs": 0},
     "batch_size is 1.5": {"batch_size": 1.5},
-    "learning_rate is -1: need a finite number above 0": {"learning_rate": -1},
-    "warmup is 1: need a finite number at least 0 and below 1": {"warmup": 1},
-    "zeta is 2: need a finite number at least 0 and at most 1": {"regularizer": "istar", "zeta": 2},
-    "schedule is step: need cosine, linear, constant": {"schedule": "step"},
+    "learning_rate is -1: need a positive, finite number": {"learning_rate": -1},
+    "warmup is 1: need a number in [0, 1)": {"warmup": 1},
+    "zeta is 2: need a number in [0, 1]": {"regularizer": "istar", "zeta": 2},
+    "schedule is 'step': need one of cosine, linear, constant": {"schedule": "step"},
     "limit is 1: need": {"limit": 1},
     "every is 0: need": {"every": 0},
     "kola": {"task": "kola"},
@@ -339,8 +339,10 @@ WRONG = {
     "select is False, but regularizer 'cosreg' has no such option": {"regularizer": "cosreg", "select": False},
     "zeta is 0.9, but regularizer 'cosreg' has no such option": {"regularizer": "cosreg", "zeta": 0.9},
     "layer is 1, but regularizer 'none' has no such option": {"layer": 1},
-    "train of mood has 2 texts but 1 labels": {"task": Task("mood", SHORT, GLAD, ("sad", "glad"), "accuracy")},
-    "dev of mood has labels that are not class numbers: need integers from 0 to 1": {
+    "the train split of mood has 2 texts but 1 labels": {
+        "task": Task("mood", SHORT, GLAD, ("sad", "glad"), "accuracy")
+    },
+    "the dev split of mood has labels that are not class numbers: need integers from 0 to 1": {
         "task": Task("mood", GLAD, BEYOND, ("sad", "glad"), "accuracy")
     },
     "layer is 9": {"regularizer": "cosreg", "layer": 9},
@@ -369,7 +371,7 @@ def test_missing_model_raises_one_line_error(place, tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"nowhere does not exist"):
         finetune(tmp_path / "nowhere", "cola", output=tmp_path / "run", data=place / "data")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="empty cannot be fine-tuned for classes or grades"):
+    with pytest.raises(InputError, match="empty cannot be fine-tuned for classification or regression"):
         finetune(tmp_path / "empty", "cola", output=tmp_path / "run", data=place / "data")
     assert not (tmp_path / "run").exists()
 
@@ -380,7 +382,7 @@ def test_incomplete_model_raises_one_line_error(place, tmp_path):
     weights.write_bytes(weights.read_bytes()[:1000])
     for path in mute.glob("token*"):
         path.unlink()
-    for model, words in ((torn, "torn cannot be fine-tuned"), (mute, "mute knows no word of the texts")):
+    for model, words in ((torn, "torn cannot be fine-tuned"), (mute, "mute recognizes none of the words in the texts")):
         with pytest.raises(InputError, match=words) as error:
             run(place, tmp_path / "run", model=model)
         assert "\n" not in str(error.value)
@@ -396,7 +398,8 @@ def test_a_truncated_checkpoint_is_not_resumed(name, place, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("settings.json", "cannot be read"), ("seed-0/result.json", "not the result")]
+    ("name", "words"),
+    [("settings.json", "cannot be read"), ("seed-0/result.json", "cannot be read as the result of a seed")],
 )
 def test_damaged_files_are_named(name, words, place, tmp_path):
     run(place, tmp_path / "run")

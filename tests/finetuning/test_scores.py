@@ -67,5 +67,7 @@ def test_highest_output_is_the_class_and_single_output_the_grade():
 
 def test_nonfinite_outputs_raise():
     logits = np.array([[0.0, 1.0], [np.nan, 1.0], [0.0, np.inf]])
-    with pytest.raises(InputError, match="not finite for 2 of 3 rows of the dev set: training has diverged"):
+    with pytest.raises(
+        InputError, match="contain NaN or infinity for 2 of 3 rows of the dev set: training has diverged"
+    ):
         score_logits(logits, np.array([0, 1, 1]), 2)

@@ -238,7 +238,7 @@ def test_classes_too_small_for_two_bars_add_nothing_and_are_counted():
 def test_nan_raises(make):
     X = cloud()
     X[7, 2] = float("nan")
-    with pytest.raises(isoscope.InputError, match=r"1 of \d+ rows with NaN"):
+    with pytest.raises(isoscope.InputError, match=r"1 of \d+ rows of X contain NaN"):
         make()(X, CLASSES)
 
 
@@ -246,16 +246,19 @@ def test_wrong_input_raises_one_line_errors():
     X = cloud()
     for call, message in [
         (lambda: PersistentEntropy()(X), r"needs labels.*per_class=False"),
-        (lambda: PersistentEntropy()(X, CLASSES.double()), "labels have dtype torch.float64: need integers"),
+        (
+            lambda: PersistentEntropy()(X, CLASSES.double()),
+            "labels have dtype torch.float64: need integer class labels",
+        ),
         (lambda: PersistentEntropy()(X, CLASSES[:5]), r"labels has shape \(5,\) but the states have 40 rows"),
         (lambda: PersistentEntropy(select=False, noise_weight=0.5), "select=False leaves no unselected bars"),
         (lambda: IStar()(X), r"no shrinkage covariance yet: call attachment.follow\(trainer\)"),
-        (lambda: IStar(zeta=2), "zeta is 2: need.*between 0 and 1"),
+        (lambda: IStar(zeta=2), r"zeta is 2: need a number in \[0, 1\]"),
         (lambda: istar(d=5)(X), r"shrinkage has shape \(5, 5\) but X has 6 columns"),
         (lambda: IStar().refresh(np.ones((3, 4))), r"the covariance has shape \(3, 4\)"),
         (lambda: CosReg(float("nan")), "weight is nan: need a finite number"),
         (lambda: CosReg("much"), "weight is 'much': need a number"),
-        (lambda: CosReg()(X[None]), r"the states have shape \(1, 40, 6\): need a torch tensor \(n, d\)"),
+        (lambda: CosReg()(X[None]), r"the states have shape \(1, 40, 6\): need a torch tensor of shape \(n, d\)"),
         (lambda: CosReg()(X.numpy()), "the states have type ndarray"),
         (lambda: CosReg()(X.long()), "the states have dtype torch.int64"),
     ]:

@@ -331,9 +331,9 @@ TWO = np.arange(20) % 2
 @pytest.mark.parametrize(
     ("X", "labels", "options", "complaint"),
     [
-        (GOOD, np.zeros(20), {}, "labels has 1 different value: need at least 2"),
+        (GOOD, np.zeros(20), {}, "labels has 1 distinct value: need at least 2"),
         (GOOD, TWO[:19], {}, "labels has 19 entries but X has 20 rows"),
-        (GOOD, np.stack([TWO, TWO]), {}, r"labels has shape \(2, 20\): need one label for each row, shape \(20,\)"),
+        (GOOD, np.stack([TWO, TWO]), {}, r"labels has shape \(2, 20\): need shape \(20,\), one label per row"),
         (GOOD, None, {}, "labels holds values of type NoneType: need all numbers or all strings"),
         (GOOD, 3, {}, r"labels has shape \(\)"),
         (GOOD, np.where(TWO, np.nan, 1.0), {}, "labels has 10 NaN or infinite entries"),
@@ -341,8 +341,13 @@ TWO = np.arange(20) % 2
         (GOOD, TWO, {"metric": "manhattan"}, "metric is 'manhattan'"),
         (GOOD, TWO, {"max_memory": 100}, "max_memory is 100 bytes"),
         (GOOD[:1], [0], {}, "X has 1 row: need at least 2"),
-        (np.where(np.arange(20)[:, None] == 7, np.nan, GOOD), TWO, {}, "1 of 20 rows with NaN .* the first is row 7"),
-        (GOOD[0], TWO, {}, "X has 1 dimension"),
+        (
+            np.where(np.arange(20)[:, None] == 7, np.nan, GOOD),
+            TWO,
+            {},
+            "1 of 20 rows of X contain NaN .* first in row 7",
+        ),
+        (GOOD[0], TWO, {}, r"X has shape \(\d+,\): need shape"),
     ],
 )
 def test_invalid_input_raises(X, labels, options, complaint):
@@ -421,7 +426,7 @@ def test_identical_points_give_one_cluster():
         (GOOD, [1, 2], r"numbers is \[1, 2\]"),
         (GOOD, [2, 20], r"numbers is \[2, 20\]"),
         (GOOD[:2], [2], "X has 2 rows: need at least 3"),
-        (np.where(np.arange(20)[:, None] == 7, np.nan, GOOD), [2], "1 of 20 rows with NaN"),
+        (np.where(np.arange(20)[:, None] == 7, np.nan, GOOD), [2], "1 of 20 rows of X contain NaN"),
     ],
 )
 def test_invalid_numbers_of_clusters_raise(X, numbers, complaint):

@@ -385,11 +385,11 @@ def test_memory_layout_does_not_matter_and_input_is_unchanged(metric, rng):
 @pytest.mark.parametrize(
     ("X", "message"),
     [
-        (np.zeros(3), r"X has 1 dimension, shape \(3,\): need \(n, d\)"),
-        (np.zeros((2, 5, 3)), r"X has 3 dimensions, shape \(2, 5, 3\)"),
+        (np.zeros(3), r"X has shape \(3,\): need shape \(n, d\)"),
+        (np.zeros((2, 5, 3)), r"X has shape \(2, 5, 3\)"),
         (np.ones((1, 3)), "X has 1 row: need at least 2 vectors"),
         (np.ones((9, 0)), "X has 0 columns: need vectors of at least 1 dimensions"),
-        (np.array([[1, 2], [np.nan, 1], [3, -np.inf]]), "2 of 3 rows with NaN or infinity, the first is row 1"),
+        (np.array([[1, 2], [np.nan, 1], [3, -np.inf]]), "2 of 3 rows of X contain NaN or infinity, first in row 1"),
     ],
     ids=["1d", "3d", "one_row", "no_column", "nan"],
 )
@@ -403,7 +403,7 @@ def test_invalid_input_raises(metric, X, message):
     ("types", "options", "message"),
     [
         ([0] * 9, {}, "types has 9 entries but X has 10 rows"),
-        (np.zeros((10, 2)), {}, r"types has shape \(10, 2\): need one label for each row, shape \(10,\)"),
+        (np.zeros((10, 2)), {}, r"types has shape \(10, 2\): need shape \(10,\), one label per row"),
         ([0.0, np.nan] * 5, {}, "types has 5 NaN or infinite entries"),
         ([0, "a", None, "b", 1] * 2, {}, "types .*NoneType, int, str: need all numbers or all strings"),
         ([0, 1] * 5, {"per_type_cap": 0}, "per_type_cap is 0: need at least 1"),

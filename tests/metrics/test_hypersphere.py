@@ -234,11 +234,11 @@ def test_memory_layout_does_not_matter_and_input_is_unchanged(metric, rng):
 @pytest.mark.parametrize(
     ("X", "message"),
     [
-        (np.zeros(3), r"X has 1 dimension, shape \(3,\): need \(n, d\)"),
-        (np.zeros((2, 5, 3)), r"X has 3 dimensions, shape \(2, 5, 3\)"),
+        (np.zeros(3), r"X has shape \(3,\): need shape \(n, d\)"),
+        (np.zeros((2, 5, 3)), r"X has shape \(2, 5, 3\)"),
         (np.ones((0, 3)), "X has 0 rows: need at least [12] vectors"),
         (np.ones((9, 1)), "X has 1 column: need vectors of at least 2 dimensions"),
-        (np.array([[1, 2], [np.nan, 1], [3, -np.inf]]), "2 of 3 rows with NaN or infinity, the first is row 1"),
+        (np.array([[1, 2], [np.nan, 1], [3, -np.inf]]), "2 of 3 rows of X contain NaN or infinity, first in row 1"),
         (np.array([[1, 2], [0, 0], [3, 1], [0, 0]]), "2 of 4 rows of X are zero: they have no direction"),
     ],
     ids=["1d", "3d", "empty", "one_column", "nan", "zero"],
@@ -250,7 +250,7 @@ def test_invalid_input_raises(metric, X, message):
 
 @pytest.mark.parametrize("t", [0, -1, np.nan])
 def test_t_out_of_range_raises(t):
-    with pytest.raises(InputError, match=f"t is {t}: need a number above 0"):
+    with pytest.raises(InputError, match=f"t is {t}: need a positive number"):
         isoscope.uniformity(np.eye(3), t)
 
 
@@ -264,9 +264,9 @@ def test_too_little_memory_raises():
     [
         (np.ones((4, 3)), r"X has shape \(3, 3\) but Y has shape \(4, 3\): need one row of Y per row of X"),
         (np.ones((3, 2)), r"X has shape \(3, 3\) but Y has shape \(3, 2\)"),
-        (np.ones(3), "Y has 1 dimension"),
+        (np.ones(3), r"Y has shape \(3,\): need shape"),
         (np.diag([1.0, 0, 1]), "1 of 3 rows of Y are zero"),
-        (np.diag([1.0, np.nan, 1]), "Y has 1 of 3 rows with NaN or infinity, the first is row 1"),
+        (np.diag([1.0, np.nan, 1]), "1 of 3 rows of Y contain NaN or infinity, first in row 1"),
     ],
 )
 def test_mismatched_partners_raise(Y, message):
@@ -284,7 +284,7 @@ def test_partners_of_another_library_raise():
 
 @pytest.mark.parametrize("alpha", [0, -2, np.nan])
 def test_alpha_out_of_range_raises(alpha):
-    with pytest.raises(InputError, match=f"alpha is {alpha}: need a number above 0"):
+    with pytest.raises(InputError, match=f"alpha is {alpha}: need a positive number"):
         isoscope.alignment(np.eye(3), np.eye(3), alpha)
 
 

@@ -339,11 +339,11 @@ def test_memory_layout_does_not_matter_and_input_is_unchanged(metric, rng):
 @pytest.mark.parametrize(
     ("X", "message"),
     [
-        (np.zeros(3), r"X has 1 dimension, shape \(3,\): need \(n, d\)"),
-        (np.zeros((2, 5, 3)), r"X has 3 dimensions, shape \(2, 5, 3\)"),
+        (np.zeros(3), r"X has shape \(3,\): need shape \(n, d\)"),
+        (np.zeros((2, 5, 3)), r"X has shape \(2, 5, 3\)"),
         (np.ones((1, 3)), "X has 1 row: need at least 2 vectors"),
         (np.ones((9, 1)), "X has 1 column: need vectors of at least 2 dimensions"),
-        (np.array([[1, 2], [np.nan, 1], [3, -np.inf]]), "2 of 3 rows with NaN or infinity, the first is row 1"),
+        (np.array([[1, 2], [np.nan, 1], [3, -np.inf]]), "2 of 3 rows of X contain NaN or infinity, first in row 1"),
     ],
     ids=["1d", "3d", "one_row", "one_column", "nan"],
 )
@@ -357,7 +357,7 @@ def test_invalid_input_raises(metric, X, message):
     ("labels", "message"),
     [
         ([0, 1] * 4, "labels has 8 entries but X has 10 rows"),
-        (np.zeros((10, 2)), r"labels has shape \(10, 2\): need one label for each row, shape \(10,\)"),
+        (np.zeros((10, 2)), r"labels has shape \(10, 2\): need shape \(10,\), one label per row"),
         ([0.0, np.nan] * 5, "labels has 5 NaN or infinite entries"),
         (["a", None] * 5, "labels .*NoneType, str: need all numbers or all strings"),
     ],
@@ -375,8 +375,8 @@ def test_invalid_labels_raise(metric, labels, message, rng):
             r"class_vectors has shape \(3, 3\): labels has 2 distinct values and X has 3 columns, so .*\(2, 3\)",
         ),
         (np.eye(2), r"class_vectors has shape \(2, 2\)"),
-        (np.ones(3), "class_vectors has 1 dimension"),
-        (np.full((2, 3), np.nan), "class_vectors has 2 of 2 rows with NaN or infinity"),
+        (np.ones(3), r"class_vectors has shape \(3,\): need shape"),
+        (np.full((2, 3), np.nan), "2 of 2 rows of class_vectors contain NaN or infinity"),
     ],
 )
 def test_mismatched_class_vectors_raise(class_vectors, message, rng):

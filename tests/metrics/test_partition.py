@@ -223,11 +223,11 @@ def test_memory_layout_does_not_matter_and_input_is_unchanged(rng):
 @pytest.mark.parametrize(
     ("X", "message"),
     [
-        (np.zeros(3), r"X has 1 dimension, shape \(3,\): need \(n, d\)"),
-        (np.zeros((2, 5, 3)), r"X has 3 dimensions, shape \(2, 5, 3\)"),
+        (np.zeros(3), r"X has shape \(3,\): need shape \(n, d\)"),
+        (np.zeros((2, 5, 3)), r"X has shape \(2, 5, 3\)"),
         (np.ones((1, 3)), "X has 1 row: need at least 2 vectors"),
         (np.ones((9, 1)), "X has 1 column: need vectors of at least 2 dimensions"),
-        (np.array([[1, 2], [np.nan, 1], [3, -np.inf]]), "2 of 3 rows with NaN or infinity, the first is row 1"),
+        (np.array([[1, 2], [np.nan, 1], [3, -np.inf]]), "2 of 3 rows of X contain NaN or infinity, first in row 1"),
     ],
     ids=["1d", "3d", "one_row", "one_column", "nan"],
 )

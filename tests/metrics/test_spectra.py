@@ -568,15 +568,15 @@ def test_memory_layout_does_not_matter_and_input_is_unchanged(metric, rng):
 @pytest.mark.parametrize(
     ("X", "message"),
     [
-        (np.zeros(3), r"X has 1 dimension, shape \(3,\): need \(n, d\).*X\[None, :\]"),
-        (np.zeros((2, 5, 3)), r"X has 3 dimensions, shape \(2, 5, 3\).*reshape\(-1, X.shape\[-1\]\)"),
+        (np.zeros(3), r"X has shape \(3,\): need shape \(n, d\).*X\[None, :\]"),
+        (np.zeros((2, 5, 3)), r"X has shape \(2, 5, 3\).*reshape\(-1, X.shape\[-1\]\)"),
         (np.zeros((0, 3)), "X has 0 rows: need at least [124]"),
         (np.ones((9, 1)), "X has 1 column: need vectors of at least 2 dimensions"),
         (
             np.array([[1, 2]] * 4 + [[np.nan, 1]] * 2 + [[3, -np.inf]]),
-            "3 of 7 rows with NaN or infinity.*first is row 4",
+            "3 of 7 rows of X contain NaN or infinity.*first in row 4",
         ),
-        (np.full((8, 2), np.inf), "8 of 8 rows with NaN or infinity.*first is row 0"),
+        (np.full((8, 2), np.inf), "8 of 8 rows of X contain NaN or infinity.*first in row 0"),
         (np.eye(6, dtype=bool), "X holds booleans"),
         (np.eye(6, dtype=complex), "X has dtype complex128: need real numbers"),
         (np.array([["a", "b"]] * 6), "X has dtype <U1: need real numbers"),
@@ -605,7 +605,7 @@ def test_non_arrays_raise(X, message):
 def test_nonfinite_rows_are_counted_in_every_library(library, rng):
     X = rng.standard_normal((12, 3))
     X[[5, 9], 1] = np.nan, np.inf
-    with pytest.raises(InputError, match=r"X has 2 of 12 rows with NaN or infinity, the first is row 5"):
+    with pytest.raises(InputError, match=r"2 of 12 rows of X contain NaN or infinity, first in row 5"):
         isoscope.isoscore(library.array(X))
 
 
@@ -698,8 +698,8 @@ def test_isoscore_states_how_many_rows_it_needs(rows, unbiased, interval, needed
             lambda X: isoscope.isoscore_star(X, np.eye(4)),
             r"shrinkage has shape \(4, 4\) but X has 3 columns: need shape \(3, 3\)",
         ),
-        (lambda X: isoscope.isoscore_star(X, np.ones(3)), "shrinkage has 1 dimension"),
-        (lambda X: isoscope.isoscore_star(X, np.full((3, 3), np.nan)), "shrinkage has 3 of 3 rows with NaN"),
+        (lambda X: isoscope.isoscore_star(X, np.ones(3)), r"shrinkage has shape \(3,\): need shape"),
+        (lambda X: isoscope.isoscore_star(X, np.full((3, 3), np.nan)), "3 of 3 rows of shrinkage contain NaN"),
         (lambda X: isoscope.anisotropy(X, 0), r"k is 0, but X of shape \(9, 3\) has 3 principal axes: need 1 ≤ k ≤ 3"),
         (lambda X: isoscope.anisotropy(X, 4), "k is 4"),
         (lambda X: isoscope.anisotropy(X[:2], 3), r"k is 3, but X of shape \(2, 3\) has 2 principal axes"),

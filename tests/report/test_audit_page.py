@@ -192,7 +192,7 @@ def test_several_spaces_are_shown_side_by_side(found, count):
 @pytest.mark.parametrize(
     ("count", "given", "said"),
     [
-        (0, {}, "0 audits were passed, but a page shows 1 to 26"),
+        (0, {}, "0 audits were passed: a page needs 1 to 26"),
         (27, {}, "27 audits were passed"),
         (2, {"baseline": True}, "baseline was passed with 2 audits"),
         (3, {"agreement": 0.5}, "agreement was passed with 3 audits"),

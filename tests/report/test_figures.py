@@ -111,7 +111,8 @@ def test_names_beyond_available_styles_are_grouped_as_others(found):
 def test_unknown_color_raises_with_known_ones(found):
     bare = dataclasses.replace(found.pictures, labels=None, clusters=None, kinds=None)
     with pytest.raises(
-        InputError, match='color is \'labels\', but this audit can be colored only by "frequency", "lengths"'
+        InputError,
+        match='color is \'labels\', which is not available for this audit: choose from "frequency", "lengths"',
     ):
         figures.draw_points(bare, None, "labels")
     with pytest.raises(InputError, match="color is 'red'"):

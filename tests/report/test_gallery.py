@@ -75,7 +75,7 @@ def test_more_groups_draw_fewer_points_with_a_note():
         layered(), groups={str(i): group for i in range(31)}, values={str(i): i for i in range(31)}
     )
     parsed = Parsed(render_gallery([found]))
-    assert "At most 967 random vectors of each layer" in parsed.text
+    assert "At most 967 random vectors per layer" in parsed.text
     assert "967 of 100,000" in parsed.text
     assert len(parsed.held("tile-31")["rows"]) == 967
 

@@ -121,7 +121,7 @@ def ticks(text):
 
 def test_models_of_different_depth_share_an_axis_of_relative_depth():
     text = render_grouped_page(KINDS["two models"]())
-    assert "depth (1: the last layer)" in text
+    assert "relative depth (1: last layer)" in text
     assert "deeper, layer 4" in text, "the number is read on pointing"
     assert "depth (1" not in render_grouped_page(KINDS["models of one depth"]())
 
@@ -196,13 +196,13 @@ def test_published_isoscores_are_mentioned():
 @pytest.mark.parametrize(
     ("audits", "said"),
     [
-        ([], "0 audits by group were passed, but a page shows 1 to 7"),
-        ([layered()] * 8, "8 audits by group"),
+        ([], "0 grouped audits were passed: a page needs 1 to 7"),
+        ([layered()] * 8, "8 grouped audits"),
         (
             [layered(), named()],
-            "audits by layer and by label were passed, but a page can compare the groups of only one column",
+            "the audits are grouped by layer and by label: a page needs audits grouped by the same column",
         ),
-        ([dataclasses.replace(layered(), groups={})], "no group of model by layer"),
+        ([dataclasses.replace(layered(), groups={})], "model was grouped by layer, but none of the groups was audited"),
     ],
 )
 def test_invalid_audits_raise(audits, said):

@@ -23,7 +23,7 @@ def test_line_change_as_text(before, after, words):
 
 
 def test_first_sentence_describes_the_last_layer():
-    share = "its strongest direction's share (anisotropy_1)"
+    share = "the share of its leading direction (anisotropy_1)"
     assert training_headline(Runs(made())) == (
         f"The last layer (layer 2) became less isotropic: {share} rose from 0.200 to 0.500."
     )
@@ -44,7 +44,7 @@ def test_arms_are_compared():
     runs = Runs({"none": [made(end=0.7), made(end=0.72)], "entropy": made(end=0.4), "cosreg": made(end=0.5)})
     said = training_headline(runs)
     assert said.startswith("The last layer (layer 2) ends most isotropic with “entropy” (anisotropy_1 0.400)")
-    assert said.endswith("and least with “none” (0.710).")
+    assert said.endswith("and least isotropic with “none” (0.710).")
     fill = "The number of effective dimensions ends at 62.3 (none), 62.3 (entropy) and 62.3 (cosreg) of 384."
     assert fill in training_paragraph(runs)
 

@@ -102,7 +102,7 @@ def test_other_files_raise_with_their_name(saved):
 
 
 def test_folder_raises_and_missing_file_raises_file_not_found(tmp_path):
-    with pytest.raises(InputError, match=r"is a folder: need a file that Sketch\.save wrote"):
+    with pytest.raises(InputError, match=r"is a folder: need a file written by Sketch\.save"):
         Sketch.load(tmp_path)
     with pytest.raises(FileNotFoundError, match="none"):
         Sketch.load(tmp_path / "none")

@@ -389,7 +389,7 @@ def test_overflowing_fourth_powers_raise(exponent, rng):
     if abs(exponent) == 60:
         assert_near(s.isoscore(unbiased=True), isoscope.isoscore(X, unbiased=True))
     else:
-        with pytest.raises(InputError, match="fourth powers are outside the range of float64"):
+        with pytest.raises(InputError, match="fourth powers of the rows overflow or underflow float64"):
             s.isoscore(unbiased=True)
 
 
@@ -413,7 +413,7 @@ def test_overflowing_fourth_powers_raise(exponent, rng):
 @pytest.mark.filterwarnings("ignore:overflow")  # of typed rows, as above
 def test_overflowing_squares_raise_where_needed(measure, scale, rng):
     s = Sketch.of(rng.standard_normal((20, 4)) * scale, [0, 1] * 10)
-    with pytest.raises(InputError, match="squares are outside the range of float64"):
+    with pytest.raises(InputError, match="squares of the rows overflow or underflow float64"):
         measure(s)
 
 
@@ -535,12 +535,12 @@ def _ragged(rng):
 
 
 SOURCES = {
-    "no chunks": (lambda rng: iter([]), "no finite row"),
-    "no rows": (lambda rng: np.ones((0, 3)), "no finite row"),
-    "only bad rows": (lambda rng: np.full((3, 2), np.nan), "no finite row|3 of the 3 rows"),
-    "one vector": (lambda rng: np.ones(3), r"source has shape \(3,\): need \(n, d\)"),
+    "no chunks": (lambda rng: iter([]), "no finite rows"),
+    "no rows": (lambda rng: np.ones((0, 3)), "no finite rows"),
+    "only bad rows": (lambda rng: np.full((3, 2), np.nan), "no finite rows|3 of the 3 rows"),
+    "one vector": (lambda rng: np.ones(3), r"source has shape \(3,\): need shape \(n, d\)"),
     "no columns": (lambda rng: np.ones((3, 0)), r"shape \(3, 0\)"),
-    "chunks of one vector": (lambda rng: iter([np.ones(3)]), r"chunk has shape \(3,\): need \(m, d\)"),
+    "chunks of one vector": (lambda rng: iter([np.ones(3)]), r"chunk has shape \(3,\): need shape \(m, d\)"),
     "chunks of three axes": (lambda rng: iter([np.ones((2, 3, 4))]), r"chunk has shape \(2, 3, 4\)"),
     "chunks of two widths": (_ragged, "sketches with 3 and 2 dimensions cannot be added"),
     "words": (lambda rng: ["a", "b"], "dtype <U1"),
@@ -567,7 +567,7 @@ def test_invalid_types_raise(rng):
     X = rng.standard_normal((6, 2))
     with pytest.raises(InputError, match="types has 5 entries but X has 6 rows"):
         sketch(X, types=[0] * 5)
-    with pytest.raises(InputError, match=r"yield pairs \(chunk, its types\)"):
+    with pytest.raises(InputError, match=r"yield pairs \(chunk, types\)"):
         sketch(iter([X]), types=[0] * 6)
     X[1] = np.nan
     with pytest.raises(InputError, match="types has 5 entries but X has 6 rows"):
@@ -604,7 +604,7 @@ ZERO, ONE, EQUAL = np.zeros((3, 2)), np.ones((1, 2)), np.ones((3, 2))
 @pytest.mark.parametrize(
     ("cloud", "measure", "words"),
     [
-        (ONE, lambda s: s.isoscore(), "the sketch has 1 rows: need at least 2"),
+        (ONE, lambda s: s.isoscore(), "the sketch has 1 row: need at least 2"),
         (EQUAL, lambda s: s.isoscore(unbiased=True), "the sketch has 3 rows: need at least 4"),
         (ONE, lambda s: s.mean_cosine(), "need at least 2"),
         (ONE, lambda s: s.covariance(), "need at least 2"),
@@ -617,13 +617,13 @@ ZERO, ONE, EQUAL = np.zeros((3, 2)), np.ones((1, 2)), np.ones((3, 2))
         (EQUAL, lambda s: s.isoscore_star(np.eye(2), 0), "rows are equal"),
         (ZERO, lambda s: s.anisotropy(k=1), "all 3 rows are zero"),
         (ZERO, lambda s: s.effective_rank(center=False), "all 3 rows are zero"),
-        (np.eye(3)[:, :1], lambda s: s.isoscore(), "the sketch has 1 dimensions: need at least 2"),
+        (np.eye(3)[:, :1], lambda s: s.isoscore(), "the sketch has 1 dimension: need at least 2"),
         (EQUAL, lambda s: s.anisotropy(k=3), "k is 3: need 1 ≤ k ≤ 2"),
         (EQUAL, lambda s: s.anisotropy(k=0), "k is 0"),
         pytest.param(
             np.eye(2),
             lambda s: s.anisotropy(k=1.5),
-            "k is 1.5: need a whole number",
+            "k is 1.5: need an integer",
         ),
         (EQUAL, lambda s: s.isoscore_star(np.eye(3)), r"shrinkage has shape \(3, 3\): need \(2, 2\)"),
         (EQUAL, lambda s: s.isoscore_star(np.eye(2), 1.5), "zeta is 1.5"),

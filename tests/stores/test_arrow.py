@@ -36,10 +36,10 @@ def test_every_number_type(kind, size, tmp_path):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([[1.0, 2], [3.0, 4], [5.0]], "v has 1 numbers in row 2: need 2, as in the first row"),
-        ([[1.0, 2], None, [3.0, 4]], "v is null in row 1: drop the rows without a vector"),
-        ([None, [1.0, 2]], "v is null in row 0"),
-        ([[1.0, 2], [3.0, 4], [5.0, None]], "v has a null in the vector of row 2"),
+        ([[1.0, 2], [3.0, 4], [5.0]], "column v has 1 number in row 2: need 2, as in the first row"),
+        ([[1.0, 2], None, [3.0, 4]], "column v is null in row 1; drop the rows without a vector"),
+        ([None, [1.0, 2]], "column v is null in row 0"),
+        ([[1.0, 2], [3.0, 4], [5.0, None]], "column v has a null inside the vector of row 2"),
         ([[], []], "has no columns"),
     ],
 )
@@ -54,9 +54,9 @@ def test_null_is_reported_by_its_row_in_the_file(tmp_path):
     rows[777] = None
     for kind in (pa.list_(pa.float32()), pa.list_(pa.float32(), 2)):
         path = parquet(tmp_path, {"v": pa.array(rows, kind)}, row_group_size=100)
-        with pytest.raises(InputError, match="v is null in row 777"):
+        with pytest.raises(InputError, match="column v is null in row 777"):
             list(open_store(path).chunks(rows=30))
-        with pytest.raises(InputError, match="v is null in row 777"):
+        with pytest.raises(InputError, match="column v is null in row 777"):
             open_store(path).take([3, 770, 771, 777])
 
 
@@ -67,7 +67,7 @@ def test_tables_without_vectors_or_rows(tmp_path):
         read(parquet(tmp_path, {"v": pa.array([], pa.list_(pa.float32()))}))
     with pytest.raises(InputError, match="several columns of vectors: first, second"):
         read(parquet(tmp_path, {"first": [[1.0]], "second": [[2.0]]}))
-    with pytest.raises(InputError, match="text does not contain vectors; choose from v"):
+    with pytest.raises(InputError, match="column text does not contain vectors; choose from v"):
         read(parquet(tmp_path, {"v": [[1.0]], "text": ["a"]}), vectors="text")
 
 
@@ -81,7 +81,7 @@ def test_one_column_per_dimension_and_null_in_one(tmp_path):
     store = open_store(parquet(tmp_path, columns))
     assert (store.dim, store.dtype, store.labels.tolist()) == (2, np.float64, ["x", "y"])
     assert store.take([1]).tolist() == [[2.0, 4.0]]
-    with pytest.raises(InputError, match="b is null in row 1: fix or drop the row"):
+    with pytest.raises(InputError, match="column b is null in row 1; fix or drop the row"):
         read(parquet(tmp_path, {**columns, "b": [3.0, None]}))
 
 

@@ -35,7 +35,7 @@ def test_vector_column_is_detected(candidates, said, expected):
             r'f has several columns of vectors: p, q; choose one with vectors="p" .*--columns vectors=p',
         ),
         (["p"], [], "z", "f has no column named z; choose from p"),
-        (["p"], ["z"], "z", "z does not contain vectors"),
+        (["p"], ["z"], "z", "column z does not contain vectors"),
         ([], ["text", "id"], None, "f contains no vectors; its columns are text, id: need a column"),
     ],
 )

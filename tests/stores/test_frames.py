@@ -107,9 +107,9 @@ def test_nan_in_a_data_frame_stays_nan():
 
 def test_invalid_data_frames_are_rejected():
     pd = pytest.importorskip("pandas")
-    with pytest.raises(InputError, match="v is null in row 1"):
+    with pytest.raises(InputError, match="column v is null in row 1"):
         list(open_store(pd.DataFrame({"v": [[1.0, 2], None]})).chunks())
-    with pytest.raises(InputError, match="v has 1 numbers in row 1: need 2, as in the first row"):
+    with pytest.raises(InputError, match="column v has 1 number in row 1: need 2, as in the first row"):
         list(open_store(pd.DataFrame({"v": [[1.0, 2], [3.0]]})).chunks())
     with pytest.raises(InputError, match="column v of the data frame cannot be read"):
         open_store(pd.DataFrame({"v": [[1.0, 2], "x"]}))

@@ -67,5 +67,7 @@ def test_passed_values_and_hidden_columns_are_kept(truth):
 
 def test_a_function_with_a_wrong_result_shape_is_reported(truth):
     found = open_store(truth.vectors).mapped(half, D)
-    with pytest.raises(InputError, match=rf"returned shape \(1000, {D // 2}\) for \(1000, {D}\): need \(1000, {D}\)"):
+    with pytest.raises(
+        InputError, match=rf"returned shape \(1000, {D // 2}\) for input of shape \(1000, {D}\): need \(1000, {D}\)"
+    ):
         list(found)

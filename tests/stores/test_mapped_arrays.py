@@ -67,9 +67,9 @@ def mapped_bytes(path):
 def test_shortened_file_raises(truth, tmp_path, order):
     mapped = written(truth, tmp_path / "a", 0, order)
     (tmp_path / "a").write_bytes(b"short")
-    with pytest.raises(InputError, match="became shorter after it was opened: open it again"):
+    with pytest.raises(InputError, match="was truncated after it was opened: open it again"):
         mapped[10:20]
-    with pytest.raises(InputError, match="became shorter"):
+    with pytest.raises(InputError, match="was truncated"):
         mapped[np.asarray([4000])]
 
 

@@ -32,8 +32,8 @@ def test_extended_precision_becomes_float64(tmp_path):
     ("array", "message"),
     [
         (np.array([[1, "a"]], object), "is a pickled array, which isoscope never loads"),
-        (np.arange(5.0), r"has shape \(5,\): need \(n, d\)"),
-        (np.zeros((2, 3, 4)), r"has shape \(2, 3, 4\): need \(n, d\).*reshape\(-1, d\)"),
+        (np.arange(5.0), r"has shape \(5,\): need shape \(n, d\)"),
+        (np.zeros((2, 3, 4)), r"has shape \(2, 3, 4\): need shape \(n, d\).*reshape\(-1, d\)"),
         (np.array(3.0), r"has shape \(\)"),
         (np.zeros((0, 4)), "has no rows"),
         (np.zeros((4, 0)), "has no columns"),
@@ -94,7 +94,7 @@ def test_flipped_bit_in_compressed_array_is_detected(tmp_path, truth):
 def test_shrunken_file_is_detected(tmp_path):
     store = open_store(saved(tmp_path / "a.npy", np.eye(100)))
     saved(tmp_path / "a.npy", np.eye(50))
-    with pytest.raises(InputError, match="became shorter after it was opened"):
+    with pytest.raises(InputError, match="was truncated after it was opened"):
         next(store.chunks())
 
 

@@ -75,7 +75,7 @@ def test_unknown_formats_are_reported_with_the_known_ones(tmp_path):
     (tmp_path / "a.xyz").write_bytes(b"something else")
     refused(tmp_path / "a.xyz", r"unknown extension \.xyz.*\.npy, .*\.parquet, .*\.jsonl")
     (tmp_path / "plain").write_bytes(b"something else")
-    refused(tmp_path / "plain", "no ending")
+    refused(tmp_path / "plain", "no extension")
     (tmp_path / "a.npy.gz").write_bytes(gzip.compress(b"x"))
     refused(tmp_path / "a.npy.gz", "compressed with gzip")
     np.save(tmp_path / "a.npy", np.eye(3))

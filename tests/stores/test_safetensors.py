@@ -59,7 +59,7 @@ def test_precision_below_16_bits_raises(tmp_path):
         ({"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}, 20, "the tensors end at"),
         ({"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 16]}, 16, r"do not match shape \[2, 3\] of F32"),
         ({"dtype": "F32", "shape": [-2, -2], "data_offsets": [0, 16]}, 16, r"do not match shape \[-2, -2\]"),
-        ({"dtype": "F32", "shape": [2, 2], "data_offsets": [4, 20]}, 20, "from 4 on"),
+        ({"dtype": "F32", "shape": [2, 2], "data_offsets": [4, 20]}, 20, "16 bytes at offset 4"),
         ({"dtype": "F32", "shape": [2, 2]}, 16, "data_offsets"),
         ({"dtype": "odd", "shape": [2, 2], "data_offsets": [0, 16]}, 16, "odd"),
         ([], 16, ""),

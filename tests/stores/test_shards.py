@@ -46,7 +46,7 @@ def test_shards_of_different_dimensions_are_both_named(tmp_path):
 def test_columns_must_be_in_all_shards(tmp_path, truth):
     write_jsonl(Cloud(truth.vectors[:5], truth.labels[:5], truth.words[:5]), tmp_path / "a.jsonl")
     (tmp_path / "b.jsonl").write_text(json.dumps({"embedding": [1.5] * 16, "text": "x"}) + "\n")
-    with pytest.raises(InputError, match=r"a\.jsonl has label for labels, but .*b\.jsonl has nothing"):
+    with pytest.raises(InputError, match=r"a\.jsonl has label for labels, but .*b\.jsonl has no column"):
         open_store(tmp_path)
     with pytest.raises(InputError, match=r"b\.jsonl has no column label for labels: the columns are text"):
         open_store(tmp_path, labels="label")
@@ -68,7 +68,7 @@ def test_invalid_shard_is_named(tmp_path):
 
 
 def test_folders_without_vectors(tmp_path):
-    with pytest.raises(InputError, match=r"is a folder without vectors: need files that end in one of \.npy"):
+    with pytest.raises(InputError, match=r"is a folder without vectors: need files with one of the extensions \.npy"):
         open_store(tmp_path)
     (tmp_path / "notes.md").write_text("x")
     (tmp_path / ".hidden.npy").write_text("x")

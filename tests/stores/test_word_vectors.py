@@ -41,11 +41,11 @@ def test_accepted_text_formats(text, expected, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("the 1 2\nof 3 4\nin 5\n", "line 3 has 1 numbers after the word: need 2, as in the first line"),
+        ("the 1 2\nof 3 4\nin 5\n", "line 3 has 1 number after the word: need 2, as in the first line"),
         ("the 1 2\nof 3 x4\n", "line 2: 'x4' is not a number; need a word and 2 numbers"),
         ("2 2\nthe 1 2\n\nof 3 4y\n", "line 4: '4y' is not a number"),
-        ("a sentence of words\n", "line 1: 'a sentence of words' is not a word and its vector"),
-        ("car auto 3.92\nsun moon 1.5\n", "line 1: 'car auto 3.92' is not a word and its vector"),
+        ("a sentence of words\n", "line 1: 'a sentence of words' is not a word followed by a vector"),
+        ("car auto 3.92\nsun moon 1.5\n", "line 1: 'car auto 3.92' is not a word followed by a vector"),
         ("0.5 1.5 2.5\n1.0 2.0 3.0\n", r"contains numbers but no words: convert it with np\.save"),
         ("3 2\nthe 1 2\nof 3 4\n", "declares 3 rows, but the file has 2"),
         ("1 2\nthe 1 2\nof 3 4\n", "declares 1 row, but the file has 2"),

@@ -176,7 +176,8 @@ def test_wording_of_verdicts_and_notes_follows_the_numbers():
     words |= {name: each for name, each in results["ptb/m/seed-0/layer-0"].items() if name.startswith("lid")}
     notes = outcome_of(results | {"words/g/seed-0": words}).notes
     assert any(
-        each.startswith("glove-6B-100d: 5,000 word vectors, compared with the paper's GloVe, which") for each in notes
+        each.startswith("glove-6B-100d (5,000 word vectors) is compared with the paper's GloVe, which")
+        for each in notes
     )
 
 

@@ -43,7 +43,7 @@ def test_point_clouds_of_one_coloring_are_adjacent_and_groups_counted():
     clouds = [Scatter(f"model {i}", points, {"cluster": [f"{j % 30:02d}" for j in range(60)]}) for i in range(4)]
     drawn = Figure("key", "title", "caption", clouds)
     for told in (render_svg(drawn, "title"), str(render_figure(drawn))):
-        assert told.count("by cluster (30 of them)") == 4
+        assert told.count("by cluster (30 groups)") == 4
         assert "29 (2)" not in told
     tree = ElementTree.fromstring(render_svg(drawn, "title").encode())
     places = {(each.get("x"), each.get("y")) for each in tree.iter() if (each.text or "").startswith("model ")}

@@ -118,7 +118,7 @@ def test_interrupted_run_gives_same_results(tmp_path):
         ({"part": "b", "tasks": "", "max_length": 0}, "max_length is 0: need at least 4"),
         ({"part": "b", "tasks": "", "reference": 0}, "reference is 0: need at least 2"),
         ({"part": "b", "tasks": "", "dev_limit": -1}, "dev_limit is -1: need at least 0"),
-        ({"part": "b", "tasks": "", "lambdas": "0,1"}, "contains 0: remove it"),
+        ({"part": "b", "tasks": "", "lambdas": "0,1"}, "contains 0: remove the 0"),
     ],
 )
 def test_invalid_parameters_are_rejected_in_one_line(tmp_path, given, words):
@@ -182,7 +182,9 @@ def test_gains_use_the_same_seed_and_averages_skip_unfinished_seeds():
     asked = setting(part=("b",), seeds=(0, 1), lambdas=(-1.0, 1.0))
     results = made(asked)
     verdict = next(each for each in study(NAME).outcome(asked, results).verdicts if each.claim.key == "helps")
-    assert verdict.ours.startswith("+0.0200 (0.0200 to 0.0200) over 2 pairs; best in hindsight +0.0200 at λ −1.0")
+    assert verdict.ours.startswith(
+        "+0.0200 (0.0200 to 0.0200) over 2 pairs; in hindsight, the best λ is −1.0 (+0.0200)"
+    )
     assert "5 seeds" in verdict.published
     del results[training_key("sst2", "tiny", 1, Penalty("istar", 1.0))]
     panel = next(each for each in study(NAME).outcome(asked, results).figures if each.key == "6").panels[0]
@@ -225,7 +227,7 @@ def test_a_task_without_a_correlation_is_named():
     }
     _, verdicts, _ = outcome_of(asked, results)
     assert verdicts["negative"].holds is Holds.yes
-    assert "rte, tiny: too few models learned" in verdicts["negative"].why
+    assert "rte, tiny: too few models trained successfully" in verdicts["negative"].why
 
 
 def collapse(results, arm):

@@ -239,7 +239,10 @@ def test_adapters_are_trained():
 def test_running_layers_outside_the_attached_module_warns():
     model = quiet(bert)
     with attach(model, CosReg()):
-        with pytest.warns(isoscope.DataWarning, match="ran outside of it.*attach to the module that training calls"):
+        with pytest.warns(
+            isoscope.DataWarning,
+            match="ran without a call to the model itself.*attach to the module that training calls",
+        ):
             model.forward(**BATCH)  # hooks do not see this
         model.forward(**BATCH)
 
@@ -365,7 +368,7 @@ def test_nan_raises_with_layer_and_step():
         model(**BATCH)
         with torch.no_grad():
             model.bert.encoder.layer[1].output.dense.bias[3] = float("nan")
-        with pytest.raises(InputError, match=r"states of bert.encoder.layer.1 hold NaN .* 16 of 16 rows at step 2"):
+        with pytest.raises(InputError, match=r"states of bert.encoder.layer.1 contain NaN .* 16 of 16 rows at step 2"):
             model(**BATCH)
 
 
@@ -423,7 +426,7 @@ REFUSED = {
         BATCH,
         "labels is 'classes'.*no argument",
     ),
-    "frozen": (frozen, CosReg(), {}, BATCH, "layer 3 carry no gradient: .* frozen"),
+    "frozen": (frozen, CosReg(), {}, BATCH, "layer 3 have no gradient: .* frozen"),
     "no rows": (lambda: quiet(bert), CosReg(), {"pool": lambda s, m: s[0, 0]}, BATCH, r"pool returned shape \(32,\)"),
     "regression": (
         lambda: quiet(bert, num_labels=1),

@@ -122,8 +122,8 @@ def test_longest_outermost_layer_list_is_the_stack():
     [
         (4, "layer is 4: need 0 .* to 3.* 3 layers"),
         (-5, "layer is -5"),
-        ("bert.encoder.layer.9", r"nearest names are bert.encoder.layer.\d"),
-        ("encoder.layer.1", "nearest names are .*bert.encoder.layer.1"),
+        ("bert.encoder.layer.9", r"most similar names are bert.encoder.layer.\d"),
+        ("encoder.layer.1", "most similar names are .*bert.encoder.layer.1"),
         ("quux", "no layer 'quux' in BertForSequenceClassification"),
         ("", "no layer ''"),
         (1.5, "layer is 1.5: need a number"),
@@ -187,5 +187,7 @@ def test_decoder_uses_its_own_mask(kind, given):
 def test_mask_without_padding_warns():
     batch = collate(items(4))
     wide = batch | {"attention_mask": (batch["attention_mask"][:, None, None, :] - 1.0) * 1e9}
-    with pytest.warns(isoscope.DataWarning, match=r"mask has shape \(4, 1, 1, \d+\), which does not show"):
+    with pytest.warns(
+        isoscope.DataWarning, match=r"mask has shape \(4, 1, 1, \d+\), from which the padding cannot be determined"
+    ):
         probe_states(bert(), [wide])

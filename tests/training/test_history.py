@@ -120,7 +120,7 @@ def test_invalid_history_file_raises_with_its_name(tmp_path):
 
 
 def test_unknown_name_raises_with_known_names():
-    with pytest.raises(InputError, match=r"layer is 'layer_9': the layers of the history are layer_0, layer_1"):
+    with pytest.raises(InputError, match=r"layer 'layer_9' is not in the history: choose from layer_0, layer_1"):
         filled().series("layer_9", "isoscore")
     with pytest.raises(InputError, match=r"measurement is 'loss': need one of anisotropy_1, "):
         filled().series("layer_0", "loss")

@@ -111,7 +111,7 @@ def test_states_equal_up_to_rounding_count_as_equal(rng):
 def test_nonfinite_states_raise_with_layer_and_step(bad):
     rows = np.ones((5, 4))
     rows[3, 1] = bad
-    with pytest.raises(InputError, match=r"layer_3 at step 70: 1 of 5 rows .* the first is row 3: .*learning rate"):
+    with pytest.raises(InputError, match=r"layer_3 at step 70: 1 of 5 rows .*, first in row 3: .*learning rate"):
         measure(rows, layer="layer_3", step=70)
 
 

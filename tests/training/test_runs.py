@@ -47,11 +47,11 @@ def test_layers_are_those_common_to_all_runs():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ([], "there is no history to draw"),
-        ({}, "there is no history to draw"),
-        ({"a": []}, "there is no history to draw"),
-        (History(), "a history is empty: measure at least once"),
-        ([made(), "history.parquet"], "a history is a str: need an isoscope.History"),
+        ([], "there is no history to plot"),
+        ({}, "there is no history to plot"),
+        ({"a": []}, "there is no history to plot"),
+        (History(), "the history is empty: record at least one measurement"),
+        ([made(), "history.parquet"], "one of the histories is a str: need an isoscope.History"),
     ],
 )
 def test_invalid_runs_raise(given, message):

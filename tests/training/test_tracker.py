@@ -102,7 +102,9 @@ def test_resumed_loop_has_same_history_as_uninterrupted_loop(tmp_path):
 def test_a_new_training_renames_the_earlier_file(tmp_path):
     for step in (0, 1):
         IsotropyTracker(batches(32), path=tmp_path).measure(bert(), step=step)
-    with pytest.warns(DataWarning, match=r"an earlier training run, up to step 1: it was renamed to history-1.parquet"):
+    with pytest.warns(
+        DataWarning, match=r"an earlier training run, up to step 1: the file was renamed to history-1.parquet"
+    ):
         IsotropyTracker(batches(32), path=tmp_path).measure(bert(), step=0)
     assert History.read(tmp_path / "history-1.parquet").steps == [0, 1]
     assert History.read(tmp_path).steps == [0]
@@ -251,7 +253,7 @@ def test_page_and_figure_are_written(tmp_path):
 
 
 def test_empty_history_is_not_drawn(tmp_path):
-    with pytest.raises(InputError, match="a history is empty: measure at least once"):
+    with pytest.raises(InputError, match="the history is empty: record at least one measurement"):
         IsotropyTracker(batches(32)).save_page(tmp_path / "page.html")
     assert not list(tmp_path.iterdir())
 

@@ -1,8 +1,8 @@
 """Check arrays of any library, convert them, and iterate over their rows.
 
 Measurements are written once, against the array API standard. *Geometry* (sums, products, norms) runs in the array's
-own library, so that gradients flow and devices are kept. *Combinatorics* (such as which rows are neighbors) uses
-`to_numpy` values, which carry no gradient, and returns only indices.
+own library, so that gradients are kept and the data stays on its device. *Combinatorics* (such as which rows are
+neighbors) uses `to_numpy` values, which carry no gradient, and returns only indices.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from isoscope._core.errors import MissingValueError, ParameterError, ShapeError,
 from isoscope._core.memory import tile_bytes
 
 Array = Any
-"""An array of NumPy, torch, JAX, CuPy or any library that follows the array API standard."""
+"""An array from NumPy, torch, JAX, CuPy or any library that follows the array API standard."""
 
 TILE_BYTES = 32 * 2**20
 """The size of a tile of rows: large enough for BLAS, small enough to bound memory."""
@@ -39,7 +39,7 @@ _USUAL_DIMENSIONS = frozenset(
 
 
 def check_points(X: Any, *, min_rows: int = 2, min_dims: int = 2, name: str = "X") -> tuple[Any, Array]:
-    """Check that `X` is a finite (n, d) array; return its array namespace and the array.
+    """Check that `X` is a finite array of shape (n, d), and return its array namespace and the array.
 
     Lists, nested sequences and objects with ``__array__`` become NumPy arrays; integers become float64. Other arrays
     are not copied. Raises an `InputError` for anything that cannot be measured.
@@ -47,8 +47,7 @@ def check_points(X: Any, *, min_rows: int = 2, min_dims: int = 2, name: str = "X
     X = _as_array(X, name)
     if X.ndim != 2:
         raise ShapeError(
-            f"{name} has {X.ndim} dimension{'s' * (X.ndim != 1)}, shape {tuple(X.shape)}: "
-            "need (n, d), one row for each vector" + _reshape_advice(X.ndim)
+            f"{name} has shape {tuple(X.shape)}: need shape (n, d), one row per vector" + _reshape_advice(X.ndim)
         )
     n, d = X.shape
     if n < min_rows:
@@ -66,7 +65,7 @@ def warn_if_transposed(n: int, d: int, name: str) -> None:
     like_dimensions = d in _USUAL_DIMENSIONS or (d % 32 == 0 and d <= 8192)
     if n in _USUAL_DIMENSIONS and d >= 2 * n and not like_dimensions:
         warn_data(
-            f"{name} has {n} rows and {d} columns: rows are taken as the vectors. "
+            f"{name} has {n} rows and {d} columns: each row is treated as one vector. "
             f"If these are {d} vectors of {n} dimensions, pass {name}.T"
         )
 
@@ -81,18 +80,18 @@ def as_real_array(X: Any, name: str) -> tuple[Any, Array]:
 def _as_array(X: Any, name: str) -> Array:
     """Return X as an array; lists become NumPy arrays, in native byte order."""
     if is_torch_array(X) and str(X.layout) != "torch.strided":
-        raise ParameterError(f"{name} is a tensor of layout {X.layout}: need dense vectors, pass {name}.to_dense()")
+        raise ParameterError(f"{name} is a tensor of layout {X.layout}: need dense vectors; pass {name}.to_dense()")
     if is_numpy_array(X) and not X.dtype.isnative:
         return X.astype(X.dtype.newbyteorder("="))
     if is_array_api_obj(X):
         return X
     if hasattr(X, "toarray") and hasattr(X, "nnz"):
-        raise ParameterError(f"{name} is a sparse matrix: need dense vectors, pass {name}.toarray()")
+        raise ParameterError(f"{name} is a sparse matrix: need dense vectors; pass {name}.toarray()")
     try:
         return np.asarray(X)
     except (ValueError, TypeError, RuntimeError) as error:
         raise ParameterError(
-            f"{name} cannot be read as an array: {error}; need rows of numbers of equal length"
+            f"{name} cannot be read as an array: {error}; need lists of numbers of equal length"
         ) from error
 
 
@@ -107,12 +106,12 @@ def _as_real(xp: Any, X: Array, name: str) -> Array:
             return X.astype(np.float64)
         if X.dtype.kind not in "fiub":
             raise ParameterError(
-                f"{name} has dtype {X.dtype}: need real numbers, pass np.stack(list({name})) or {name}.astype(float)"
+                f"{name} has dtype {X.dtype}: need real numbers; pass np.stack(list({name})) or {name}.astype(float)"
             )
         if X.dtype.kind == "b":
-            raise ParameterError(f"{name} holds booleans: need real numbers, pass {name}.astype(float)")
+            raise ParameterError(f"{name} holds booleans: need real numbers; pass {name}.astype(float)")
     if "float8" in str(X.dtype) or "float4" in str(X.dtype):
-        raise ParameterError(f"{name} has dtype {X.dtype}: need at least 16 bits, convert it to float16")
+        raise ParameterError(f"{name} has dtype {X.dtype}: need at least 16 bits per number; convert it to float16")
     if xp.isdtype(X.dtype, "real floating"):
         return X
     if is_numpy_array(X) or xp.isdtype(X.dtype, "integral"):
@@ -124,9 +123,9 @@ def _as_real(xp: Any, X: Array, name: str) -> Array:
 
 def _reshape_advice(ndim: int) -> str:
     if ndim == 1:
-        return "; for one vector pass X[None, :]"
+        return "; for a single vector, pass X[None, :]"
     if ndim == 3:
-        return "; for (batch, tokens, d) states pass X.reshape(-1, X.shape[-1]), without the padding"
+        return "; for states of shape (batch, tokens, d), pass X.reshape(-1, X.shape[-1]) and drop the padding rows"
     return ""
 
 
@@ -137,8 +136,8 @@ def _check_finite(xp: Any, X: Array, name: str) -> None:
     bad = int((~finite).sum())
     if bad:
         raise MissingValueError(
-            f"{name} has {bad} of {len(finite)} rows with NaN or infinity, the first is row {int(np.argmin(finite))}: "
-            + ('fix or drop them (a sketch can drop and count them: nonfinite="drop")' if name == "X" else "fix them")
+            f"{bad} of {len(finite)} rows of {name} contain NaN or infinity, first in row {int(np.argmin(finite))}: "
+            + ('fix or drop them; isoscope.sketch(…, nonfinite="drop") drops them' if name == "X" else "fix them")
         )
 
 
@@ -177,7 +176,7 @@ def carries_gradient(X: Array) -> bool:
 def check_not_traced(X: Array) -> None:
     """Raise an error if X is a tracer of `jax.jit`, because the measurement needs actual values."""
     if is_traced(X):
-        raise ParameterError("X is traced by jax.jit: this measurement needs to see the values; call it outside jit")
+        raise ParameterError("X is a tracer of jax.jit: this measurement needs actual values; call it outside jit")
 
 
 def detach(X: Array) -> Array:
@@ -266,7 +265,7 @@ def blocks(n: int, rows: int) -> Iterator[slice]:
 
 
 def to_float(value: Array) -> float:
-    """Return a scalar array as a float; torch does not warn about its gradient."""
+    """Return a scalar array as a float, without torch's warning about its gradient."""
     return float(detach(value))
 
 
@@ -308,11 +307,11 @@ def check_integer(value: Any, name: str) -> int:
     try:
         return operator.index(value)
     except TypeError as error:
-        raise ParameterError(f"{name} is {value!r}: need a whole number") from error
+        raise ParameterError(f"{name} is {value!r}: need an integer") from error
 
 
 class Groups(NamedTuple):
-    """The labels of rows: integer `codes` that index the sorted `names`, and the number of rows for each name."""
+    """The labels of the rows as integer `codes` that index the sorted `names`, and the number of rows for each name."""
 
     codes: np.ndarray
     names: np.ndarray
@@ -323,7 +322,7 @@ def encode_labels(labels: Any, n: int, *, name: str = "labels", min_groups: int 
     """Encode one label per row as integer codes, names (int64, float64 or strings) and counts."""
     values = _labels_to_numpy(labels, name)
     if values.ndim != 1:
-        raise ShapeError(f"{name} has shape {values.shape}: need one label for each row, shape ({n},)")
+        raise ShapeError(f"{name} has shape {values.shape}: need shape ({n},), one label per row")
     if len(values) != n:
         raise ShapeError(f"{name} has {len(values)} entries but X has {n} rows: pass one label per row")
     if values.dtype.kind == "f" and not np.isfinite(values).all():
@@ -331,8 +330,8 @@ def encode_labels(labels: Any, n: int, *, name: str = "labels", min_groups: int 
         raise MissingValueError(f"{name} has {bad} NaN or infinite entries: give those rows a label")
     names, codes, counts = np.unique(values, return_inverse=True, return_counts=True)
     if len(names) < min_groups:
-        different = f"{len(names)} different value{'s' * (len(names) != 1)}"
-        raise TooFewRowsError(f"{name} has {different}: need at least {min_groups}")
+        distinct = f"{len(names)} distinct value{'s' * (len(names) != 1)}"
+        raise TooFewRowsError(f"{name} has {distinct}: need at least {min_groups}")
     return Groups(codes.astype(np.int64), names, counts.astype(np.int64))
 
 
@@ -343,7 +342,7 @@ def _labels_to_numpy(labels: Any, name: str) -> np.ndarray:
     try:
         values = np.asarray(labels)
     except ValueError as error:
-        raise ParameterError(f"{name} cannot be read as labels: {error}; need one for each row") from error
+        raise ParameterError(f"{name} cannot be read as labels: {error}; need one label per row") from error
     if values.dtype.kind == "U" and isinstance(labels, list | tuple) and not all(isinstance(v, str) for v in labels):
         values = np.asarray(labels, dtype=object)  # NumPy turns numbers among strings into strings
     if values.dtype.kind in "OT":
@@ -355,18 +354,16 @@ def _labels_to_numpy(labels: Any, name: str) -> np.ndarray:
         values = np.asarray(values.tolist())
     if values.dtype.kind in "biu":
         if values.dtype.kind == "u" and values.size and values.max() > np.iinfo(np.int64).max:
-            raise ParameterError(f"{name} has numbers up to {values.max()}: need numbers below 2**63, or strings")
+            raise ParameterError(f"{name} has numbers up to {values.max()}: need integers below 2**63, or strings")
         return values.astype(np.int64)
     if values.dtype.kind == "f":
         if isinstance(labels, list | tuple) and any(isinstance(v, int) and abs(v) >= 2**63 for v in labels):
-            raise ParameterError(f"{name} has integers of 2**63 or more: need smaller ones, or strings")
+            raise ParameterError(f"{name} contains integers outside the range of int64: pass them as strings")
         return values.astype(np.float64)
     if values.dtype.kind == "S":
         return np.char.decode(values, "utf-8", "backslashreplace")
     if values.dtype.kind in "Mm" and np.isnat(values).any():
-        raise ParameterError(
-            f"{name} has {int(np.isnat(values).sum())} entries without a date (NaT): give those rows a label"
-        )
+        raise ParameterError(f"{name} has {int(np.isnat(values).sum())} missing dates (NaT): give those rows a label")
     if values.dtype.kind in "UMm":
         return values.astype(np.str_)
     raise ParameterError(f"{name} has dtype {values.dtype}: need numbers or strings")

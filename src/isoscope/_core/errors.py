@@ -11,7 +11,7 @@ _PACKAGE = str(Path(__file__).parent.parent) + os.sep
 class InputError(ValueError):
     """The input cannot be used; the message states what was passed, what is needed and what to do.
 
-    Subclasses tell the kinds apart, so that code can react to the kind and not to the sentence.
+    The subclasses distinguish kinds of errors, so that code can handle an error without parsing its message.
 
     Examples
     --------

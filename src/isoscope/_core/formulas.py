@@ -1,8 +1,7 @@
 """Compute each measurement from a few sums over rows.
 
-The same formulas serve arrays in memory (`metrics`), training batches (with gradients) and sketches that were added up
-from many machines (`sketching`); only the way to compute the sums differs. Arguments are scalars or arrays of any
-library.
+The same formulas are used for arrays in memory (`metrics`), training batches (with gradients) and sketches merged from
+many machines (`sketching`); only the way to compute the sums differs. Arguments are scalars or arrays of any library.
 
 Notation: n rows, d dimensions, the mean x̄, y = x − x̄, the scatter W = Σ yyᵀ, the covariance S = W/(n−1), and the unit
 vectors u = x/‖x‖.
@@ -42,9 +41,9 @@ def covariance_traces(n: int, trace: Array, trace_squared: Array) -> Traces:
 def unbiased_traces(n: int | Array, trace: Array, trace_squared: Array, quartic: Array) -> Traces:
     """Estimate (tr Σ)² and tr(Σ²) without bias from tr W, tr(W²) and Σ‖y‖⁴ (Himeno and Yamada, 2014).
 
-    These are the published estimators with S = W/(n−1) and Q = Σ‖y‖⁴/(n−1). They hold for independent rows of any
-    distribution with four moments. Their ratio is the participation ratio that Chun et al. (ICLR 2026) call "row". Rows
-    that depend on each other within groups need `isoscope._core.grouped_traces`.
+    These are the published estimators with S = W/(n−1) and Q = Σ‖y‖⁴/(n−1). They are unbiased for independent rows from
+    any distribution with finite fourth moments. Their ratio is the participation ratio that Chun et al. (ICLR 2026)
+    call "row". Rows that depend on each other within groups need `isoscope._core.grouped_traces`.
     """
     tr_s, tr_s2, q = trace / (n - 1), trace_squared / (n - 1) ** 2, quartic / (n - 1)
     c = (n - 1) / (n * (n - 2) * (n - 3))
@@ -57,10 +56,11 @@ def unbiased_traces(n: int | Array, trace: Array, trace_squared: Array, quartic:
 def clip_traces(xp: Any, traces: Traces, plug_in: Array, n: int, d: int) -> Traces:
     """Limit estimated traces to the range in which their ratio is meaningful.
 
-    The true traces obey tr(Σ²) ≥ (tr Σ)²/d, that is IsoScore ≤ 1. Estimates scatter around the truth and may exceed 1,
-    since clipping them at 1 would bias their mean. But with very few rows, tr(Σ²) can be near zero or negative. It is
-    clipped at half its smallest possible value, so that the IsoScore never exceeds (2d−1)/(d−1). If (tr Σ)² is smaller
-    than the rounding error of its `plug_in` value (all rows but one are equal), the data are a line: IsoScore 0.
+    The true traces obey tr(Σ²) ≥ (tr Σ)²/d, that is, IsoScore ≤ 1. Estimates vary around the true value and may exceed
+    1, because clipping them at 1 would bias their mean. But with very few rows, tr(Σ²) can be near zero or negative. It
+    is clipped at half its smallest possible value, so that the IsoScore never exceeds (2d−1)/(d−1). If (tr Σ)² is
+    smaller than the rounding error of its `plug_in` value (all rows but one are equal), the rows lie on a line, and the
+    IsoScore is 0.
     """
     resolved = traces.squared_trace > 64 * n * float(xp.finfo(plug_in.dtype).eps) * plug_in
     top = xp.where(resolved, traces.squared_trace, xp.ones_like(plug_in))
@@ -140,12 +140,12 @@ FAR_MEAN = 1e6
 
 
 def spectrum_about_far_mean(xp: Any, scatter: Array, n: int, mean: Array) -> Array:
-    """Return the d eigenvalues of XᵀX = W + n·x̄x̄ᵀ, largest first, for rows whose mean dominates.
+    """Return the d eigenvalues of XᵀX = W + n·x̄x̄ᵀ, largest first, for rows whose mean is much larger than their spread.
 
-    An eigensolver has an error of eps·n‖x̄‖² in each of them, which can exceed all but the first. In a basis that starts
-    with x̄/‖x̄‖, the matrix is [[a, bᵀ], [b, C]] with a large a. Its other eigenvalues are those of C − bbᵀ/a up to a
-    relative error of (tr W/a)², at most 1e-12 above `FAR_MEAN`. C keeps d dimensions, so its eigenvalue along the mean
-    is 0.
+    An eigensolver has an error of eps·n‖x̄‖² in each eigenvalue, which can exceed all eigenvalues but the first. In a
+    basis that starts with x̄/‖x̄‖, the matrix is [[a, bᵀ], [b, C]] with a large a. Its other eigenvalues are those of
+    C − bbᵀ/a up to a relative error of (tr W/a)², at most 1e-12 above `FAR_MEAN`. C keeps d dimensions, so its
+    eigenvalue along the mean is 0.
     """
     size = xp.linalg.vector_norm(mean)
     u = mean / size

@@ -1,4 +1,4 @@
-"""Unbiased estimates of the traces of a covariance for rows in dependent groups, such as the tokens of a text.
+"""Unbiased estimates of the traces of a covariance if rows depend on each other within groups, as tokens of a text do.
 
 Rows of one group may depend on each other; groups are independent. Both traces are averages of a kernel over all
 quadruples of rows x₁, x₂, x₃, x₄ from four *different* groups:
@@ -9,7 +9,7 @@ quadruples of rows x₁, x₂, x₃, x₄ from four *different* groups:
 Every row has the same weight, so the target is the covariance of a random row, and a long text counts for more than a
 short one. The estimates do not depend on the origin. With groups of one row they equal `formulas.unbiased_traces`.
 
-A group a enters by its number of rows w, s = Σx, S = Σxxᵀ and ρ = tr S. The sum over quadruples of different groups
+Each group contributes its number of rows w, s = Σx, S = Σxxᵀ and ρ = tr S. The sum over quadruples of different groups
 follows from sums over single groups by inclusion and exclusion. Those sums are additive, so leaving out some groups
 is a subtraction.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from isoscope._core.arrays import Array, Groups
 
 MIN_GROUPS = 4
-"""The smallest number of groups for an estimate, whose kernel takes rows from four different groups."""
+"""The minimum number of groups for an estimate, because its kernel takes rows from four different groups."""
 
 _JACKKNIFE_SETS = 64  # the number of sets to leave out in turn; with fewer groups, each group is a set
 
@@ -120,7 +120,7 @@ def _unstack(values: Array) -> list[Array]:
 
 
 def sum_groups(xp: Any, X: Array, center: Array, codes: np.ndarray, counts: np.ndarray) -> GroupSums:
-    """Return the `GroupSums` of rows in groups.
+    """Compute the `GroupSums` of rows that are divided into groups.
 
     Parameters
     ----------
@@ -129,7 +129,8 @@ def sum_groups(xp: Any, X: Array, center: Array, codes: np.ndarray, counts: np.n
     X : (n, d) array
         One row per vector. Gradients pass through the sums.
     center : (d,) array
-        A point near the mean of the rows. The traces do not depend on it, but a near point loses less precision.
+        A point near the mean of the rows. The traces do not depend on it, but a point near the mean
+        reduces rounding errors.
     codes : (n,) array of int
         The group of each row; rows with −1 are left out.
     counts : (groups,) array of int
@@ -193,13 +194,13 @@ def _iter_by_size(codes: np.ndarray, counts: np.ndarray, d: int) -> Iterator[tup
         rows = order[sizes[order] == width]
         tile = max(
             1, TILE_BYTES // (8 * width * (min(width, d) + d))
-        )  # the number of groups whose rows and products fit
+        )  # the number of groups whose rows and products fit in a tile
         for part in blocks(len(rows) // width, tile):
             yield width, rows[part.start * width : part.stop * width]
 
 
 def jackknife_blocks(groups: Groups) -> Iterator[np.ndarray]:
-    """Yield codes for `sum_groups`, each of which keeps only one group, or one of 64 random sets of groups."""
+    """Yield arrays of codes for `sum_groups`; each array keeps one group, or one of 64 random sets of groups."""
     count = len(groups.counts)
     sets = np.random.default_rng(0).permutation(count) % min(count, _JACKKNIFE_SETS)
     for one in range(min(count, _JACKKNIFE_SETS)):

@@ -40,8 +40,8 @@ def pairwise_squared_distances(X, out):  # type: ignore[no-untyped-def]
 def products_to_squared_distances(products, left, right, left_norms, right_norms, near):  # type: ignore[no-untyped-def]
     """Convert a tile of inner products into squared distances, in place.
 
-    If two points are so close that the three terms cancel (below `near` of their size), use the difference of the raw
-    rows `left` and `right` instead, because the products are of centered and therefore rounded rows.
+    If two points are so close that the three terms cancel (to less than `near` times their size), use the difference of
+    the raw rows `left` and `right` instead, because the products were computed from centered rows, which are rounded.
     """
     rows, columns = products.shape
     for i in range(rows):
@@ -418,13 +418,17 @@ def _mix(code):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def count_cosines(squared, diagonal, counts):  # type: ignore[no-untyped-def]
-    """Count the cosines 1 − chord²/2 in equal bins from −1 to 1, given a tile of squared chords between unit vectors.
+def count_cosines(bits, shift, first, diagonal, counts, marks, squared, limits, beyond):  # type: ignore[no-untyped-def]
+    """Count the squared distances of a tile in the bins of a `CosineHistogram`.
 
-    In a tile on the diagonal, count only the entries above the diagonal.
+    `bits` views `squared` as integers, whose leading bits are the number of the bin. In a bin that contains the limit
+    of a cosine, also count the pairs beyond this limit. In a tile on the diagonal, count only the entries above it.
     """
-    quarter = counts.shape[0] / 4
     last = counts.shape[0] - 1
     for i in range(squared.shape[0]):
         for j in range(i + 1 if diagonal else 0, squared.shape[1]):
-            counts[min(max(int((4 - squared[i, j]) * quarter), 0), last)] += 1
+            at = min(max((bits[i, j] >> shift) - first, 0), last)
+            counts[at] += 1
+            mark = marks[at]
+            if mark < limits.shape[0] and squared[i, j] > limits[mark]:
+                beyond[mark] += 1

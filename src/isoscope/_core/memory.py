@@ -1,15 +1,15 @@
-"""Limit the memory of a process by planning how much its threads, samples and batches may use.
+"""Limit the memory use of a process by planning how much its threads, samples and batches may use.
 
-A limit covers the memory of the process itself, without the files in the system's cache. The plan is made before any
+A limit covers the memory of the process itself, but not files in the system's cache. The plan is made before any
 row is read, from the dimension d and the number of threads:
 
 - the interpreter, its libraries and the compiled loops take 160 MB;
 - d×d matrices of float64 take 8d² bytes each: 10 for the sums and the principal axes, 5 more per thread, and 4 more
   for each further group of rows that is measured separately;
 - the tiles of each thread take 16 MB;
-- the rest is divided among the parts whose size is adjustable. The sample gets half, at 6 copies and 4 KB per row for
-  its neighbors and clusters. Batches of rows get a quarter: two per thread and two more, each in two copies, and one
-  for each further group. The sums of types and the tiles of pairs get an eighth each.
+- the rest is divided among the parts whose size is adjustable. The sample gets half; a sampled row counts as 6 copies,
+  plus 4 KB for its neighbors and clusters. Batches of rows get a quarter: two per thread and two more, each in two
+  copies, and one for each further group. The sums of types and the tiles of pairs get an eighth each.
 
 If memory is short, the number of threads falls first, until they take at most a third of the memory beyond the
 libraries. Then the sample and the batches shrink. The minimum is one thread and a sample of 1,000 rows.
@@ -75,10 +75,10 @@ _active_limits: list[_Limit] = []  # the last one is in force
 
 @contextmanager
 def memory_limit(size: str | int) -> Iterator[None]:
-    """Limit the memory of this process by using smaller batches, smaller samples and fewer threads.
+    """Limit the memory use of this process by using smaller batches, smaller samples and fewer threads.
 
     The limit covers the memory of the process itself; files in the system's cache do not count. It is planned, not
-    enforced: your own arrays come on top, and so do columns that are read completely, such as the column that defines
+    enforced: it does not include your own arrays, nor columns that are read completely, such as the column that defines
     the groups. Within nested limits, the innermost applies.
 
     Parameters

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from threading import Lock
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,12 +18,15 @@ from isoscope._core.errors import ParameterError
 from isoscope._core.memory import tile_bytes
 from isoscope._core.threads import map_in_threads, run_all, thread_count
 
+if TYPE_CHECKING:
+    from isoscope._core.cosine_histogram import CosineCounter
+
 MAX_MEMORY = 256 * 2**20
 """The default memory for tiles of pairs, in bytes."""
 
 _BLOCK = 640  # rows of a block: larger tiles multiply faster, but the tiles of all cores must fit in their shared cache
 _SMALLEST_BLOCK = 32
-_MAX_SQUARED_DISTANCE = 1e30  # a squared distance that no row has and float32 can hold
+_MAX_SQUARED_DISTANCE = 1e30  # larger than any squared distance here, but within the range of float32
 # Up to this number of rows, a tile is faster without BLAS, whose idle threads would compete with those of torch.
 _MAX_ROWS_WITHOUT_BLAS = 96
 
@@ -51,7 +55,7 @@ class _RowBlocks:
         self.near = 8 * float(np.sqrt(np.finfo(X.dtype).eps))
 
     def squared_distances(self, a: slice | np.ndarray, b: slice) -> np.ndarray:
-        """Return the squared distances between the rows a and the rows b."""
+        """Return the squared distances between the rows in `a` and the rows in `b`, two selections of rows."""
         from isoscope._core.kernels import pairwise_squared_distances, products_to_squared_distances
 
         if len(self.X) <= _MAX_ROWS_WITHOUT_BLAS:
@@ -70,36 +74,19 @@ class _RowBlocks:
                 yield i, i + offset
 
 
-class CosineCounts:
-    """A histogram of the cosines of all pairs of unit vectors, in equal bins from −1 to 1."""
-
-    def __init__(self, bins: int):
-        self.counts = np.zeros(bins, np.int64)
-        self._lock = Lock()
-
-    def add(self, squared: np.ndarray, diagonal: bool) -> None:
-        """Add a tile of squared distances between unit vectors; in a diagonal tile, count each pair once."""
-        from isoscope._core.kernels import count_cosines
-
-        counts = np.zeros_like(self.counts)
-        count_cosines(squared, diagonal, counts)
-        with self._lock:
-            self.counts += counts
-
-
 def nearest_neighbors(
     X: np.ndarray,
     k: int,
     *,
     rows: np.ndarray | None = None,
-    cosines: CosineCounts | None = None,
+    cosines: CosineCounter | None = None,
     max_memory: int = MAX_MEMORY,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the distances and indices of the k nearest other rows, nearest first, for all rows or only for `rows`.
 
-    If X holds unit vectors and `rows` is None, `cosines` can count the cosines of all pairs in the same pass. Of equal
-    distances the smaller index comes first, so the result does not depend on the order of the tiles. Rounding decides
-    which of several rows at the k-th distance are returned.
+    If X holds unit vectors and `rows` is None, `cosines` can count the cosines of all pairs in the same pass. Ties
+    are ordered by index, so the result does not depend on the order of the tiles. If several rows are tied at the k-th
+    distance, rounding decides which of them are returned.
     """
     from isoscope._core.kernels import keep_nearest, neighbor_distances
 
@@ -215,7 +202,7 @@ class NeighborSearch:
 
 
 def spanning_tree(X: np.ndarray, *, max_memory: int = MAX_MEMORY) -> tuple[np.ndarray, np.ndarray]:
-    """Return the edges (n−1, 2) of the minimum spanning tree and their lengths, longest first.
+    """Return the edges of the minimum spanning tree, an (n−1, 2) array, and their lengths, longest first.
 
     The tree is contained in the union of the trees of all pairs of blocks. One pass over the tiles computes these, and
     Kruskal's algorithm finds the tree among their edges.

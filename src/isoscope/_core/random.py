@@ -8,7 +8,7 @@ import numpy as np
 
 from isoscope._core.errors import ParameterError
 
-_SKLEARN_LIMIT = 2**32  # random_state is below this
+_SKLEARN_LIMIT = 2**32  # scikit-learn requires random_state to be below this
 
 
 def check_seed(seed: Any, name: str = "seed") -> int:
@@ -30,7 +30,7 @@ def check_seed(seed: Any, name: str = "seed") -> int:
         return int(sequence.generate_state(1, np.uint64)[0])
     except (TypeError, ValueError):
         raise ParameterError(
-            f"{name} is {seed!r}: need an integer of at least 0, a sequence of such integers, None, "
+            f"{name} is {seed!r}: need a non-negative integer, a sequence of such integers, None, "
             "a numpy SeedSequence or a numpy Generator"
         ) from None
 

@@ -10,16 +10,16 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 Metric = Literal["cosine", "euclidean"]
-"""The distance that rows are compared by."""
+"""The distance used to compare rows."""
 Verdict = Literal["ok", "look", "bad"]
 """The verdict of a finding, from best to worst."""
 GainVerdict = Literal["gain", "loss", "noise"]
-"""The verdict on the gain of a repair: significant either way, or neither."""
+"""The verdict on the gain of a repair: a significant gain, a significant loss, or neither."""
 Nonfinite = Literal["raise", "drop"]
-"""What to do with rows that hold NaN or infinity."""
+"""What to do with rows that contain NaN or infinity."""
 Average = Literal["instances", "types"]
-"""What a mean over pairs of different types counts once: each pair of rows, or each pair of types."""
+"""What a mean between types averages over: all pairs of rows of different types, or all pairs of types."""
 Seed: TypeAlias = "int | Sequence[int] | np.random.SeedSequence | np.random.Generator | None"
-"""A random seed, as NumPy accepts it."""
+"""A random seed in any form that NumPy accepts."""
 Column: TypeAlias = "str | npt.ArrayLike"
 """The name of a column, or one value per row."""

@@ -89,7 +89,8 @@ def read_lines(path: Path, *, quoted: bool = False) -> Iterator[LineBlock]:
                 first_open = number + len(lines) - rest.count(b"\n")
                 if rest and not following:
                     raise FileFormatError(
-                        f"{path}, line {first_open}: a quoted cell is never closed; is the file truncated?"
+                        f"{path}, line {first_open}: a quoted cell is never closed; if the file is truncated, "
+                        "copy it again"
                     )
                 tail = rest + tail
                 number, lines = first_open, records
@@ -98,7 +99,7 @@ def read_lines(path: Path, *, quoted: bool = False) -> Iterator[LineBlock]:
                 number += text.count(b"\n")
             if len(tail) > _LONGEST_LINE:
                 raise FileFormatError(
-                    f"{path}, line {number} is longer than {_LONGEST_LINE >> 20} MB: is it a text file?"
+                    f"{path}, line {number} is longer than {_LONGEST_LINE >> 20} MB: need shorter lines of text"
                 )
             result = LineBlock(lines, numbers, 1.0 if not following else min(1.0, raw.tell() / size))
             if b"" in lines:

@@ -155,13 +155,13 @@ class RunFolder:
             if content["schema"] != self.schema:
                 raise ValueError(f"its schema is {content['schema']!r}, not {self.schema!r}")
             if self.settings_key and not isinstance(content[self.settings_key], dict):
-                raise ValueError(f"{self.settings_key} is missing")
+                raise ValueError(f'the field "{self.settings_key}" is missing')
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise FileFormatError(f"{self.manifest} cannot be read ({error}): {self._advice}") from error
         return dict(content)
 
     def write(self, content: Settings) -> None:
-        """Replace the content of the manifest, atomically."""
+        """Atomically replace the content of the manifest."""
         self.content = {"schema": self.schema, **content}
         write_json(jsonable(self.content), self.manifest)
 
@@ -174,7 +174,7 @@ class RunFolder:
         return (self.path / part).exists()
 
     def record(self, part: str, content: Any) -> None:
-        """Write the result of a part as JSON, atomically; the part then counts as done."""
+        """Atomically write the result of a part as JSON; the part then counts as done."""
         write_json(jsonable(content), self.path / part)
         sync((self.path / part).parent)
 
@@ -204,7 +204,7 @@ class RunFolder:
 
 
 def differences(old: Settings, new: Settings, phrases: Mapping[str, str] | None = None) -> list[str]:
-    """Return a phrase for each setting whose old and new values differ; ignore settings that either side lacks.
+    """Return a phrase for each setting whose old and new values differ; ignore settings that only one side has.
 
     Parameters
     ----------

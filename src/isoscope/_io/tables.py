@@ -122,7 +122,7 @@ def open_table(
         The file.
     header : bool, optional
         Whether the first line of a CSV or TSV file contains the column names. If not, the columns are named "0", "1", …
-        With None, the first line is taken as names if none of its cells is a number.
+        None treats the first line as names if none of its cells is a number.
     ragged : bool
         Whether rows may have more cells than the first; the extra cells are ignored.
     spaces : bool
@@ -267,8 +267,8 @@ def parse_integer(cell: str, where: str) -> int:
     except ValueError as error:
         if cell.strip().removeprefix("-").isdecimal():
             raise FileFormatError(
-                f"{where} contains an integer of {len(cell.strip()):,} digits, which is too long: is it really a "
-                "number?"
+                f"{where} contains an integer of {len(cell.strip()):,} digits, which is too long: shorten it, or add a "
+                "letter so that it is read as text"
             ) from error
         raise
 
@@ -307,7 +307,7 @@ def parse_json_line(line: str | bytes, where: str) -> Any:
         return json.loads(line)
     except json.JSONDecodeError as error:
         raise FileFormatError(
-            f"{where} is not JSON: {error.msg} at column {error.colno}; is the file truncated?"
+            f"{where} is not JSON: {error.msg} at column {error.colno}; if the file is truncated, copy it again"
         ) from None
     except UnicodeDecodeError as error:
         raise FileFormatError(f"{where} is not valid UTF-8: {error}; save the file as UTF-8") from None
@@ -361,7 +361,7 @@ def read_entries(path: Path) -> np.ndarray:
         if path.suffix == ".npy":
             values: np.ndarray = np.load(path, allow_pickle=False)
             if values.ndim != 1:
-                raise ShapeError(f"{path} has shape {values.shape}: need one entry per row, so shape (n,)")
+                raise ShapeError(f"{path} has shape {values.shape}: need shape (n,), one entry per row")
             return values
         lines = path.read_text(encoding="utf-8-sig").replace("\r\n", "\n").split("\n")
         return np.asarray(lines[:-1] if lines[-1] == "" else lines)

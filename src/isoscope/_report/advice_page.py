@@ -122,7 +122,7 @@ def _non_default_settings(advice: Advice) -> dict[str, object]:
 
 
 def _render_placeholder_note(names: tuple[str, ...]) -> Markup | None:
-    """Return a note that explains the placeholders in the commands; an array has no name to insert."""
+    """Return a note on the placeholders in the commands, which stand for arrays; None if there are none."""
     if not names:
         return None
     words = " and ".join(name.upper() for name in names)
@@ -202,7 +202,7 @@ def _format_examples(advice: Advice) -> str:
 
 
 def _describe_reasons(advice: Advice) -> str:
-    """Return the advice paragraph without the headline and the caution; the page shows these elsewhere."""
+    """Return the advice paragraph without its headline and warning, which the page shows elsewhere."""
     return advice.paragraph.removeprefix(advice_headline(advice)).removesuffix(LABEL_FREE_WARNING).strip()
 
 
@@ -328,7 +328,7 @@ def _render_notes(advice: Advice) -> Markup:
         (
             "Expected gain",
             f"{format_signed(advice.promised_gain)}. The {examples} are split into {settings.folds} folds, several "
-            "times. The rule selects a repair on all folds but one, and the repair is scored on the left-out fold. No "
+            "times. The rule selects a repair on all folds but one, and the repair is scored on the held-out fold. No "
             "example is used for both selection and scoring.",
         ),
         ("Selected on subsets", f"{selected}; {100 * advice.stability:.0f}% agree with the advice"),

@@ -49,9 +49,9 @@ def spectrum_chart(p: Pictures, among: Sequence[Pictures]) -> Chart:
     )
     return Chart(
         "Spectrum",
-        f"The first of {len(p.spectrum_raw):,} directions holds {raw} of all squared lengths. Once the mean is "
-        f"subtracted, it holds {centered} of the variance; in isotropic data it would hold {null}. The flatter the "
-        "line, the more evenly the vectors use their directions.",
+        f"The first of {len(p.spectrum_raw):,} directions accounts for {raw} of all squared lengths. After the mean is "
+        f"subtracted, the leading principal component accounts for {centered} of the variance; in isotropic data, it "
+        f"would be {null}. The flatter the line, the more evenly the vectors use all directions.",
         Scale(1, max(max(len(s) for s in series), 2), log=True),
         # a flat line should look flat, so the scale spans at least one and a half decades
         Scale(min(max(least, top * 1e-6) * 0.8, highest / 30), highest, log=True),
@@ -87,8 +87,8 @@ def cosine_chart(p: Pictures, among: Sequence[Pictures]) -> Chart:
         )
     if p.mean_nearest_cosine is not None:
         caption += (
-            f" Nearest neighbors have {format_number(p.mean_nearest_cosine)}: the further apart the two peaks are, "
-            "the better a cosine tells related vectors from unrelated ones."
+            f" For nearest neighbors, the mean is {format_number(p.mean_nearest_cosine)}. The further apart the two "
+            "peaks are, the better a cosine tells related vectors from unrelated ones."
         )
     if max(_peak_densities(p)) > top:
         caption += " The highest peak is truncated."
@@ -139,7 +139,7 @@ def activation_chart(p: Pictures, among: Sequence[Pictures]) -> Chart:
     caption = f"The mean of each of {d:,} coordinates, with a band of one standard deviation."
     if p.rogue_dimensions:
         numbers = ", ".join(str(index) for index in p.rogue_dimensions)
-        caption += f" The largest are {numbers}: the more they stand out, the more they alone decide every cosine."
+        caption += f" The largest are {numbers}: the more they stand out, the more they dominate every cosine."
     return Chart(
         "Activations",
         caption,
@@ -185,8 +185,9 @@ def barcode_chart(p: Pictures, among: Sequence[Pictures]) -> Chart:
     count = {0: "none stands", 1: "1 stands"}.get(p.n_significant_bars, f"{p.n_significant_bars:,} stand")
     return Chart(
         "Barcode",
-        f"Join the {p.bar_rows:,} rows of a sample at ever greater distances: each bar ends where two pieces become "
-        f"one. {which}; {count} out from noise. Long bars, well beyond the others, are separate pieces.",
+        f"As the {p.bar_rows:,} rows of a sample are joined at ever greater distances, each bar ends where two "
+        f"components merge. {which}; {count} out from noise. Bars that are much longer than the others indicate "
+        "separate components.",
         Scale(0, longest * 1.04),
         Scale(0, max(drawn, 1)),
         [
@@ -194,7 +195,7 @@ def barcode_chart(p: Pictures, among: Sequence[Pictures]) -> Chart:
             _bars(p.bars[:kept], drawn, "centered wide" if few else "centered", "stands out"),
         ],
         x_name="distance",
-        y_name="pieces, longest first",
+        y_name="components, longest first",
         format_y=None,
         size="bars",
     )

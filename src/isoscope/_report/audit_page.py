@@ -226,7 +226,7 @@ def render_page(
     '<!doctype html>'
     """
     if not 1 <= len(audits) <= MAX_AUDITS:
-        raise ParameterError(f"{len(audits)} audits were passed, but a page shows 1 to {MAX_AUDITS}")
+        raise ParameterError(f"{len(audits)} audits were passed: a page needs 1 to {MAX_AUDITS}")
     if baseline is not None and len(audits) > 1:
         raise ParameterError(f"baseline was passed with {len(audits)} audits; it can be used only with a single audit")
     if agreement is not None and len(audits) != 2:

@@ -134,8 +134,8 @@ def _cluster_coloring(codes: np.ndarray) -> CategoricalColoring:
 def find_shared_colorings(clouds: Sequence[Pictures]) -> list[list[CategoricalColoring | ContinuousColoring]]:
     """Return the ways to color several clouds; a label, kind or frequency has the same color in all of them.
 
-    Clusters and lengths are separate for each cloud: clusters are numbered by size, lengths run from the shortest to
-    the longest.
+    Clusters and lengths are separate for each cloud: clusters are numbered by size, and lengths run from the shortest
+    to the longest.
     """
     names = sorted({name for p in clouds for name in (p.label_names if p.labels is not None else ())})
     ways = [{way.key: way for way in find_colorings(p)} for p in clouds]
@@ -306,11 +306,13 @@ def render_interactive_cloud(
     keys = tag(
         "p",
         tag(
-            "span", "Drag to rotate, hold Ctrl and scroll to zoom, hover over a point to read it. ", class_="for-mouse"
+            "span",
+            "Drag to rotate, hold Ctrl and scroll to zoom, and hover over a point to read it. ",
+            class_="for-mouse",
         ),
         tag(
             "span",
-            "Swipe sideways to rotate, pinch to zoom, tap a point to read it. With “Rotate freely”, swiping up and "
+            "Swipe sideways to rotate, pinch to zoom, and tap a point to read it. With “Rotate freely”, swiping up and "
             "down rotates instead of scrolling. ",
             class_="for-touch",
         ),
@@ -332,15 +334,15 @@ def render_interactive_cloud(
 
 
 def format_caption(p: Pictures, total: int) -> str:
-    """Return a caption with the number of drawn points and the variance along the drawn directions."""
+    """Return a caption with the number of drawn points and the variance that the drawn components explain."""
     drawn = len(p.points)
     count = f"All {total:,} vectors are drawn" if drawn >= total else f"{drawn:,} of {total:,} vectors are drawn"
     directions = min(3, len(p.activation_mean))
     shares = [format_number(float(share), "share") for share in p.explained_variance[:directions]]
     together = format_number(min(float(p.explained_variance.sum()), 1.0), "share")
     return (
-        f"{count} along the first {'three' if directions == 3 else 'two'} principal directions. These directions "
-        f"contain {', '.join(shares[:-1])} and {shares[-1]} of the variance, {together} in total. "
+        f"{count} along the {'three' if directions == 3 else 'two'} leading principal components, which explain "
+        f"{', '.join(shares[:-1])} and {shares[-1]} of the variance ({together} in total). "
         "Points that are close here may be far apart in the full space."
     )
 
@@ -355,7 +357,7 @@ def render_button_group(name: str, kind: str, options: Sequence[tuple[str, str]]
 
 
 def _draw_static_cloud(p: Pictures, way: CategoricalColoring | ContinuousColoring, caption: str) -> Markup:
-    """Return the first two directions as a static picture, for print and for browsers without scripts."""
+    """Draw the two leading principal components as a static picture, for print and for browsers without scripts."""
     x, y = p.points[:, 0], -p.points[:, 1]
     wide, high = float(np.ptp(x)) if len(x) else 0.0, float(np.ptp(y)) if len(y) else 0.0
     scale = min((_WIDTH - 40) / max(wide, 1e-300), (_HEIGHT - 40) / max(high, 1e-300))
@@ -367,7 +369,7 @@ def _draw_static_cloud(p: Pictures, way: CategoricalColoring | ContinuousColorin
         *draw_points(across, down, way),
         viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
         role="img",
-        aria_label=f"Points along two directions. {caption}",
+        aria_label=f"Points along two principal components. {caption}",
         class_="still",
     )
 
@@ -375,7 +377,7 @@ def _draw_static_cloud(p: Pictures, way: CategoricalColoring | ContinuousColorin
 def draw_points(
     across: np.ndarray, down: np.ndarray, way: CategoricalColoring | ContinuousColoring | None
 ) -> list[Markup]:
-    """Draw points in the colors of a coloring, or in a single color if there is none."""
+    """Draw points in the colors of a coloring, or in a single color if `way` is None."""
     paths = []
     for class_, members in points_by_class(way) if way is not None else [("other disc", np.arange(len(across)))]:
         d = "".join(
@@ -390,9 +392,9 @@ def draw_points(
 
 
 def _axis_names(p: Pictures) -> list[str]:
-    """Return the names of the directions that have variance."""
+    """Return the names of the components that have variance."""
     return [
-        f"direction {i + 1}: {format_number(share, 'share')}"
+        f"component {i + 1}: {format_number(share, 'share')}"
         for i, share in enumerate(p.explained_variance.tolist())
         if share > 1e-9
     ]

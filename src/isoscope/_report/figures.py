@@ -63,7 +63,7 @@ def draw_barcode(pictures: Pictures, ax: Axes | None = None) -> Axes:
 
 
 def draw_points(pictures: Pictures, ax: Axes | None = None, color: str = "labels") -> Axes:
-    """Draw the rows along the first two principal directions, or three if `ax` is 3-D."""
+    """Draw the rows along the two leading principal components, or along three if `ax` is 3-D."""
     available = {
         "labels": pictures.labels,
         "clusters": pictures.clusters,
@@ -73,7 +73,7 @@ def draw_points(pictures: Pictures, ax: Axes | None = None, color: str = "labels
     }
     if available.get(color) is None:
         names = ", ".join(f'"{name}"' for name, values in available.items() if values is not None)
-        raise ParameterError(f"color is {color!r}, but this audit can be colored only by {names}")
+        raise ParameterError(f"color is {color!r}, which is not available for this audit: choose from {names}")
     ax = _ensure_axes(ax)
     three = ax.name == "3d"
     along = [pictures.points[:, i] for i in range(3 if three else 2)]
@@ -86,7 +86,7 @@ def draw_points(pictures: Pictures, ax: Axes | None = None, color: str = "labels
         points = cast("Any", ax).scatter(*along, c=values, s=8, cmap="viridis", norm=norm)
         label = {"frequency": "frequency", "lengths": "length"}[color]
         ax.figure.colorbar(points, ax=ax, pad=0.12 if three else 0.02, label=label)
-    shares = [f"direction {i + 1} ({100 * share:.1f}%)" for i, share in enumerate(pictures.explained_variance)]
+    shares = [f"component {i + 1} ({100 * share:.1f}%)" for i, share in enumerate(pictures.explained_variance)]
     ax.set(xlabel=shares[0], ylabel=shares[1])
     if three:
         cast("Any", ax).set_zlabel(shares[2])
@@ -118,8 +118,7 @@ def draw_series(grouped: GroupedAudit, finding: str, ax: Axes | None = None) -> 
     series = grouped.series(finding)
     if not np.isfinite(series.estimates).any():
         raise ParameterError(
-            f"{finding} could not be measured in any of the {len(grouped)} groups by {grouped.by}; choose another "
-            "finding"
+            f"{finding} could not be measured in any of the {len(grouped)} groups: choose another finding"
         )
     numbers, count = has_numeric_groups(grouped), len(series.names)
     positions = np.asarray(series.values, dtype=float) if numbers else np.arange(float(count))
@@ -162,8 +161,8 @@ def _ensure_axes(ax: Axes | None) -> Axes:
 def draw_profile(runs: History | Sequence[History] | Mapping[str, History | Sequence[History]]) -> Figure:
     """Draw anisotropy_1 to anisotropy_3 by training step, raw above and centered below.
 
-    A single run has a line for each layer, colored by depth. For several runs, only the last layer is shown: a faint
-    line for each run, and a thick one for the mean of each arm.
+    A single run has a line for each layer, colored by depth. For several runs, only the last layer is shown, with a
+    faint line for each run and a thick line for the mean of each arm.
     """
     try:
         from matplotlib import figure as figures

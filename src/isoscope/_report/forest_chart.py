@@ -146,7 +146,7 @@ def _draw_axis(scale: Scale) -> Markup:
 
 
 def _describe_verdicts(advice: Advice, measure: str) -> str:
-    """Return the number of candidates with each verdict, in words."""
+    """Return a sentence with the number of candidates for each verdict."""
     verdicts = [trial[measure].verdict for trial in advice.trials[1:]]
     if not verdicts:
         return "No repair was tried."
@@ -168,7 +168,7 @@ _MIN_CANDIDATES = 5  # fewer candidates show no trend
 
 
 def build_isotropy_scatter(advice: Advice) -> Chart | None:
-    """Return a chart of each candidate's score on the deciding measure by IsoScore; None for fewer than two."""
+    """Return a chart of each candidate's deciding score against its IsoScore; None for fewer than two candidates."""
     measure = advice.measure
     measured = [
         i
@@ -202,7 +202,7 @@ def build_isotropy_scatter(advice: Advice) -> Chart | None:
                 titles=[_describe_candidate(advice, i) for i in on_top],
             )
         ],
-        x_name="IsoScore: the further right, the more even the space",
+        x_name="IsoScore (higher is more isotropic)",
         y_name=advice.measures[measure],
         format_y=format_tick,
     )
@@ -235,10 +235,14 @@ def _describe_scatter(advice: Advice, trials: Sequence[Trial], most: Trial) -> s
         sentences.append(f"Here {tendency} (rank correlation {format_number(rank)}).")
     first, score = advice.trials[0], format_score(most[advice.measure].value)
     if most is first:
-        sentences.append(f"The original vectors are the most isotropic and score {score}: no repair made them more so.")
+        sentences.append(
+            f"The original vectors are the most isotropic and score {score}: no repair made them more isotropic."
+        )
         return " ".join(sentences)
-    words = f"The most isotropic, {most.name}, scores {score} at an IsoScore of {format_number(most.shape['isoscore'])}"
+    words = (
+        f"The most isotropic candidate, {most.name}, scores {score} (IsoScore {format_number(most.shape['isoscore'])})"
+    )
     if first in trials:
         before = format_score(first[advice.measure].value)
-        words += f"; the original vectors score {before} at {format_number(first.shape['isoscore'])}"
+        words += f"; the original vectors score {before} (IsoScore {format_number(first.shape['isoscore'])})"
     return " ".join([*sentences, f"{words}."])

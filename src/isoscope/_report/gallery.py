@@ -106,9 +106,9 @@ def _make_tiles(audits: Sequence[GroupedAudit]) -> Iterator[_Tile]:
 def _format_lead(tiles: Sequence[_Tile], each: str) -> str:
     most = max(len(tile.pictures.points) for tile in tiles)
     complete = all(len(tile.pictures.points) >= tile.audit.n for tile in tiles)
-    which = "All vectors are" if complete else f"At most {most:,} random vectors of each {each} are"
+    which = "All vectors are" if complete else f"At most {most:,} random vectors per {each} are"
     return (
-        f"{which} drawn along the first two principal directions of their {each}. Each picture has its own scale: "
+        f"{which} projected onto the two leading principal components of their {each}. Each picture has its own scale: "
         "compare shapes, not positions. Points that are close here may be far apart in the full space."
     )
 

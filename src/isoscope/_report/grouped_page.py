@@ -90,16 +90,17 @@ def render_grouped_page(audits: Sequence[GroupedAudit]) -> str:
 
 def _check_audits(audits: Sequence[GroupedAudit]) -> None:
     if not 1 <= len(audits) <= HUES:
-        raise ParameterError(f"{len(audits)} audits by group were passed, but a page shows 1 to {HUES}")
+        raise ParameterError(f"{len(audits)} grouped audits were passed: a page needs 1 to {HUES}")
     columns = list(dict.fromkeys(audit.by for audit in audits))
     if len(columns) > 1:
         raise ParameterError(
-            f"audits by {' and by '.join(columns)} were passed, but a page can compare the groups of only one column"
+            f"the audits are grouped by {' and by '.join(columns)}: a page needs audits grouped by the same column"
         )
     for audit in audits:
         if not audit.groups:
             raise TooFewRowsError(
-                f"no group of {audit.source} by {audit.by} was audited; a page needs at least one group"
+                f"{audit.source} was grouped by {audit.by}, but none of the groups was audited: a page "
+                "needs at least one"
             )
 
 
@@ -188,7 +189,7 @@ def _choose_axis(audits: Sequence[GroupedAudit]) -> GroupAxis:
         ]
         return GroupAxis(Scale(0, len(names) - 1), by, ticks)
     places = np.concatenate([_group_positions(audit, audits) for audit in audits])
-    name = "depth (1: the last layer)" if _is_relative_depth(audits) else by
+    name = "relative depth (1: last layer)" if _is_relative_depth(audits) else by
     return GroupAxis(Scale(float(places.min()), float(places.max())), name, _round_ticks(places))
 
 

@@ -39,7 +39,7 @@ class Panel:
     title: str
     caption: str
     traces: tuple[Trace, ...]
-    """First the findings, then their details, which are dashed."""
+    """The findings, followed by their details, which are drawn as dashed lines."""
     form: str = "number"
     is_log10: bool = False
     """Whether the numbers are logarithms to base 10."""
@@ -82,7 +82,7 @@ _PANELS = (
     ),
     Panel(
         "Anisotropy",
-        "The share of the first direction: in the squared lengths as stored, and in the variance without the mean.",
+        "The leading direction's share of the squared lengths as stored, and of the variance with the mean subtracted.",
         (Trace("anisotropy", "as stored"), Trace("anisotropy", "mean subtracted", ("centred", 0))),
         "share",
     ),
@@ -154,15 +154,18 @@ _PANELS = (
         "share",
     ),
     Panel(
-        "Frequency in the first directions",
-        "The share of the variance that a row's frequency explains, in the first directions and in all directions.",
-        (Trace("frequency", "first directions"), Trace("frequency", "all directions", ("of_all_variance",))),
+        "Frequency in the leading components",
+        "The share of the variance that a row's frequency explains, in the leading principal components and in all.",
+        (Trace("frequency", "leading components"), Trace("frequency", "all components", ("of_all_variance",))),
         "share",
     ),
     Panel(
-        "Labels in the first directions",
-        "The share of the variance between labels, in the first directions and in all directions.",
-        (Trace("label_conflict", "first directions"), Trace("label_conflict", "all directions", ("of_all_variance",))),
+        "Labels in the leading components",
+        "The share of the variance that lies between labels, in the leading principal components and in all.",
+        (
+            Trace("label_conflict", "leading components"),
+            Trace("label_conflict", "all components", ("of_all_variance",)),
+        ),
         "share",
     ),
     Panel(

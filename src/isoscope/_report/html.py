@@ -174,7 +174,7 @@ def render_notebook_table(
 ) -> str:
     """Return paragraphs, a table and notes for a notebook; they use inline styles and no scripts or ids.
 
-    The first cell of each row is its heading. With `wrap`, long cells are broken into lines.
+    The first cell of each row is its heading. If `wrap` is set, long cells are broken into lines.
     """
     base = f"{_CELL}text-align:{align};white-space:{'normal' if wrap else 'nowrap'};"
     head = tag("tr", *(tag("th", name, scope="col", style=f"{base}border:0;font-weight:600") for name in names))

@@ -103,7 +103,7 @@ def render_group_chart(
 ) -> Markup:
     """Return a legend and a chart of the curves: lines, or one row per group if the groups have no order.
 
-    `form` is the number format of the finding; with `powers`, the numbers are powers of ten.
+    `form` is the number format of the finding; if `powers` is set, the numbers are exponents of 10.
     """
     format_value = _tick_formatter(form, powers)
     dots = bool(axis.row_names) or all(len(curve.positions) == 1 for curve in curves)
@@ -283,7 +283,7 @@ _ARM_COLORS = 7
 
 
 def layer_lines(runs: Runs, arm: str, measurement: str) -> list[Line]:
-    """Return a line for each layer, from first to last, with the mean of an arm; the last line is thick."""
+    """Return the mean of an arm as a line for each layer, from first to last; the last line is thick."""
     layers = runs.layers
     return [
         Line(*runs.mean(arm, layer, measurement), style=_depth_style(i, len(layers)), name=format_layer_name(layer))
@@ -303,7 +303,7 @@ def arm_lines(runs: Runs, layer: str, measurement: str) -> list[Line]:
 
 
 def build_step_chart(title: str, lines: Sequence[Line], scale_lines: Sequence[Line] | None = None) -> Chart | None:
-    """Return a small chart by training step, on the scale of `scale_lines`; None if no line has a number."""
+    """Return a small chart by training step, on a scale that fits `scale_lines`; None if all values are missing."""
     every = scale_lines or lines
     values = np.concatenate([line.y for line in every])
     if not any(np.isfinite(line.y).any() for line in lines):

@@ -1,4 +1,4 @@
-"""Write the sentences that summarize an audit, an audit by group, a recommendation and a training run."""
+"""Write the sentences that summarize an audit, a grouped audit, a recommendation and a training run."""
 
 from __future__ import annotations
 
@@ -305,7 +305,7 @@ HEADLINE_PHRASES = {
     "isoscore": "IsoScore",
     "intra_type": "S_intra",
     "intrinsic_dimension": "The local dimension (LID)",
-    "anisotropy": "The first direction's share",
+    "anisotropy": "Anisotropy (the leading direction's share)",
     "effective_rank": "The effective rank",
     "labels": "The silhouette of the labels",
     "clusters": "The silhouette of the best clusters",
@@ -330,7 +330,7 @@ def describe_groups(audit: GroupedAudit, count: int) -> list[str]:
 def describe_series(subject: str, series: Series, audit: GroupedAudit, form: str = "number") -> str:
     """Return a sentence on one measurement: its trend if the groups are ordered, else its highest and lowest group.
 
-    Differences between groups with overlapping intervals, or with values that agree to three digits, are not named.
+    Differences between groups with overlapping intervals, or with values that agree to three digits, are not mentioned.
     """
     known = np.flatnonzero(np.isfinite(series.estimates)).tolist()
     if not known:
@@ -483,7 +483,7 @@ class LineChange(NamedTuple):
 
     @property
     def verb(self) -> str:
-        """Whether the line "rose", "fell" or "stayed"."""
+        """The verb that describes the change: "rose", "fell" or "stayed"."""
         if not self.is_known or abs(self.after - self.before) <= max(
             _MIN_RELATIVE_CHANGE * max(abs(self.after), abs(self.before)), _MIN_CHANGE
         ):
@@ -516,16 +516,16 @@ def training_headline(runs: Runs) -> str:
         if not len(line.steps):
             return "The runs have no measured step in common."
         if not change.is_known:
-            return f"anisotropy_1 of {layer} could not be measured: its states are zero, or too few."
+            return f"anisotropy_1 of {layer} could not be measured: its states are all zero, or there are too few."
         shape = {"rose": "became less isotropic", "fell": "became more isotropic", "stayed": "kept its shape"}
-        return f"{capitalize(layer)} {shape[change.verb]}: its strongest direction's share (anisotropy_1) {change}."
+        return f"{capitalize(layer)} {shape[change.verb]}: the share of its leading direction (anisotropy_1) {change}."
     ends = _late_means(runs, "anisotropy_1")
     if len(ends) < 2:
         return f"anisotropy_1 of {layer} could not be measured in most arms."
     low, high = min(ends, key=ends.__getitem__), max(ends, key=ends.__getitem__)
     return (
         f"{capitalize(layer)} ends most isotropic with “{low}” (anisotropy_1 {format_number(ends[low])}) and least "
-        f"with “{high}” ({format_number(ends[high])})."
+        f"isotropic with “{high}” ({format_number(ends[high])})."
     )
 
 
@@ -557,7 +557,7 @@ def training_paragraph(runs: Runs) -> str:
 
 
 def _late_means(runs: Runs, measurement: str) -> dict[str, float]:
-    """Return the mean of each arm over the last part of training; arms with an unknown mean are left out."""
+    """Return each arm's mean over the last part of training; arms with an unknown mean are omitted."""
     ends = {arm: float(np.mean(runs.late(arm, runs.layers[-1], measurement))) for arm in runs.arms}
     return {arm: value for arm, value in ends.items() if math.isfinite(value)}
 

@@ -51,9 +51,9 @@ class Pictures:
     rogue_dimensions: list[int]
     """The coordinates to number in the chart."""
     points: np.ndarray
-    """(m, 3): centered rows along the first principal directions."""
+    """(m, 3): projections of the centered rows onto the leading principal components."""
     explained_variance: np.ndarray
-    """(3,): the share of the variance along each of these directions."""
+    """(3,): the share of the variance that each of these components explains."""
     rows: np.ndarray
     """(m,): row numbers of the points in the store."""
     lengths: np.ndarray
@@ -140,15 +140,15 @@ def _cosine_densities(
     m: Measurements, nearest: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
     """Return the bin edges, and the cosine densities of pairs, random directions and nearest neighbors."""
-    fine = np.linspace(-1, 1, len(m.cosines) + 1)
-    some = np.flatnonzero(m.cosines)
+    fine, counts = m.cosines.edges, m.cosines.counts
+    some = np.flatnonzero(counts)
     reach = min(4 / np.sqrt(m.d), 1.0)
     low = max(-1.0, min(fine[some[0]], -reach))
     high = 1.0 if nearest is not None else min(1.0, max(fine[some[-1] + 1], reach))
     edges = np.linspace(low, high, _BINS + 1)
     middle = (edges[1:] + edges[:-1]) / 2
     width = edges[1] - edges[0]
-    cumulative = np.concatenate([[0], np.cumsum(m.cosines)]) / m.cosines.sum()
+    cumulative = np.concatenate([[0], np.cumsum(counts)]) / counts.sum()
     density = np.diff(np.interp(edges, fine, cumulative)) / width
     neighbors = None if nearest is None else np.histogram(nearest, edges)[0] / (max(len(nearest), 1) * width)
     return edges, density, nulls.cosine_density(middle, m.d), neighbors
@@ -180,7 +180,7 @@ def _point_frequency(m: Measurements, sample: Sample) -> np.ndarray | None:
 
 
 def _point_kinds(m: Measurements, at: np.ndarray) -> np.ndarray | None:
-    """Return the kind of each point's type, or of its text if the text is a word."""
+    """Return the kind of each point's type, or of its text if the texts are words."""
     for role in ("types", "text"):
         entries = m.sample.columns.get(role)
         if entries is not None and are_words(entries):

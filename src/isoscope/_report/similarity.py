@@ -88,5 +88,5 @@ def _render_cell(per_cent: float) -> Markup:
 
 def _encode_similarity(audit: Audit) -> dict[str, Any]:
     similarity = audit.similarity
-    numbers = {name: [round(float(value), 7) for value in values] for name, values in similarity.to_dict().items()}
+    numbers = {name: [round(float(value), 10) for value in values] for name, values in similarity.to_dict().items()}
     return {"name": audit.source, **numbers}

@@ -57,7 +57,7 @@ def render_audit(audit: Audit, baseline: Audit | None = None) -> Group:
 
 
 def describe_verdicts(audit: Audit) -> str:
-    """Return the number of findings with each verdict, in words."""
+    """Return the number of findings with each verdict as text."""
     words = {"bad": "bad", "look": "worth a look", "ok": "ok"}
     verdicts = [finding.verdict for finding in audit.findings]
     return ", ".join(f"{verdicts.count(v)} {words[v]}" for v in reversed(VERDICTS) if v in verdicts)
@@ -120,7 +120,7 @@ def render_moments(sketch: Sketch, name: str) -> Group:
     shares: list[tuple[str, Callable[[], float], str]] = [
         ("IsoScore", sketch.isoscore, "number"),
         ("mean cosine", sketch.mean_cosine, "number"),
-        ("first direction of XᵀX", lambda: float(sketch.anisotropy(1)[0]), "share"),
+        ("leading direction of XᵀX", lambda: float(sketch.anisotropy(1)[0]), "share"),
         ("effective rank", sketch.effective_rank, "number"),
         ("participation ratio", sketch.participation_ratio, "number"),
         ("S_intra", sketch.intra_similarity, "number"),
@@ -146,7 +146,7 @@ def render_moments(sketch: Sketch, name: str) -> Group:
 def render_side_by_side(
     audits: Sequence[Audit], agreements: Sequence[float | None], held_out: HeldOutComparison | None = None
 ) -> Group:
-    """Return a table of several audits, with the share of neighbors that each space has in common with the first.
+    """Return a table of several audits, with the share of neighbors that each space shares with the first.
 
     Two audits, before and after a repair, get an additional column: whether the repair made the finding better or
     worse.

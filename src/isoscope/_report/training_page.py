@@ -68,7 +68,7 @@ def render_training_page(
     Parameters
     ----------
     runs : History, sequence of History, or mapping of str to either
-        One run; the runs of several seeds; or the arms of an experiment by name.
+        One run, the runs of several seeds, or the arms of an experiment by name.
     facts : mapping, optional
         Facts about the training to show: model, task, regularizer, weight, seeds, score.
 
@@ -170,12 +170,12 @@ def _render_charts(runs: Runs) -> list[Markup | None]:
             "Anisotropy by step",
             tag(
                 "p",
-                "These charts show the share of the variance along each of the three strongest directions. "
+                "These charts show the share of the variance along each of the three leading directions. "
                 f"{lead}{constant}",
                 class_="hint",
             ),
             legend,
-            tag("h3", "Raw: the mean counts as a direction"),
+            tag("h3", "Raw: the mean is not subtracted"),
             _render_chart_grid(_ANISOTROPY[:3], lines),
             tag("h3", "Centered: the mean is subtracted"),
             _render_chart_grid(_ANISOTROPY[3:], lines),
@@ -196,7 +196,7 @@ def _render_chart_grid(measurements: Sequence[str], lines: Callable[[str], list[
 
 
 def _describe_constant_layers(runs: Runs) -> str:
-    """Return a note on layers without a centered line, whose states are all equal."""
+    """Return a note on layers that have no centered line because their states are all equal."""
     arm = next(iter(runs.arms))
     constant = [
         layer for layer in runs.layers if not np.isfinite(runs.mean(arm, layer, "anisotropy_1_centred").values).any()
@@ -290,8 +290,8 @@ def _render_notes(runs: Runs, facts: Mapping[str, object]) -> Markup:
         ),
         (
             "Anisotropy",
-            "σ²ₖ/Σσ², the share of the k-th strongest direction (Razzhigaev et al., 2024). The raw share counts the "
-            "mean as a direction; the centered share is computed from the covariance.",
+            "σ²ₖ/Σσ², the share of the k-th direction (Razzhigaev et al., 2024). For the raw share, the mean "
+            "is not subtracted; the centered share is computed from the covariance.",
         ),
         (
             "IsoScore",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
@@ -10,9 +9,10 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from isoscope._core.arrays import check_integer, nonzero_rows, unit_rows
+from isoscope._core.cosine_histogram import CosineCounter
 from isoscope._core.errors import InputError, ParameterError, ShapeError, TooFewRowsError
 from isoscope._core.memory import limit_sample_size
-from isoscope._core.pairs import CosineCounts, NeighborSearch, nearest_neighbors
+from isoscope._core.pairs import NeighborSearch, nearest_neighbors
 from isoscope._core.random import check_seed
 from isoscope.auditing.grouping import drop_single_groups
 from isoscope.auditing.metric_lists import list_overlaps
@@ -23,6 +23,7 @@ from isoscope.engines.engine import CombinedTally
 from isoscope.metrics.topology import h0_barcode
 
 if TYPE_CHECKING:
+    from isoscope._core.cosine_histogram import CosineHistogram
     from isoscope._core.types import Metric
     from isoscope._io.progress import Progress
     from isoscope.auditing.near_duplicates import NearDuplicates
@@ -39,7 +40,6 @@ LID_NEIGHBORS = 100
 """The number of neighbors for the local dimension (Cai et al.), if there are at least ten times as many rows."""
 LIST_LENGTH = 10
 """The length of a list of nearest rows, for hubness and for the agreement of two spaces."""
-COSINE_BINS = 2**14
 MIN_SAMPLE = 100
 """The smallest sample that an audit accepts."""
 
@@ -116,8 +116,8 @@ class Measurements:
     """log Z of each direction, for each jackknife group of rows."""
     unit_partition: np.ndarray
     """The same for rows scaled to a root-mean-square length of 1."""
-    cosines: np.ndarray
-    """A histogram of the cosines of all pairs in the sample, with equal bins from −1 to 1."""
+    cosines: CosineHistogram
+    """A histogram of the cosines of all pairs in the sample."""
     around: Neighborhood | None
     """The nearest neighbors of some rows among all rows."""
     lists: Neighborhood | None
@@ -297,7 +297,7 @@ class MeasurementRun:
 
 
 def _check_measurable(name: str, sketch: Sketch, sample: Sample) -> None:
-    """Raise an error if the rows are too few, too many are zero, or their norms are out of range."""
+    """Raise an error if there are too few rows, too many zero rows, or norms that are out of range."""
     if sketch.n < 4 or sketch.d < 2:
         raise TooFewRowsError(
             f"{name} has {sketch.n} vectors with {sketch.d} dimensions: an audit needs at least 4 vectors and at "
@@ -321,7 +321,7 @@ def _check_measurable(name: str, sketch: Sketch, sample: Sample) -> None:
 
 def measure_cosines(
     store: Store, *, settings: Settings, progress: Progress, engine: Engine
-) -> tuple[np.ndarray, Neighborhood | None]:
+) -> tuple[CosineHistogram, Neighborhood | None]:
     """Return a histogram of a sample's cosines, and nearest neighbors, from at most two passes over the store."""
     first = first_pass(engine, store, settings, progress, "summing up")
     sketch, sample = first.sketch, first.sample
@@ -338,12 +338,12 @@ def measure_cosines(
     return (_count_cosines(sample) if ask.cosines is None else ask.cosines), around
 
 
-def _count_cosines(sample: Sample) -> np.ndarray:
+def _count_cosines(sample: Sample) -> CosineHistogram:
     """Return a histogram of the cosines of all pairs of nonzero rows in the sample."""
     rows = sample.vectors[nonzero_rows(sample.vectors)]
-    counted = CosineCounts(COSINE_BINS)
+    counted = CosineCounter()
     nearest_neighbors(unit_rows(np, rows, rows.dtype), 1, cosines=counted)
-    return counted.counts
+    return counted.histogram()
 
 
 def _list_overlaps(sample: Sample) -> dict[tuple[str, str], np.ndarray]:
@@ -371,7 +371,7 @@ class _SampleSearch:
     def __init__(self, placed: RowScaling, sketch: Sketch, sample: Sample, usable: np.ndarray, skipped: dict[str, str]):
         self.placed, self.sketch, self.sample, self.usable = placed, sketch, sample, usable
         self.search: NeighborSearch | None = None
-        self.cosines: np.ndarray | None = None
+        self.cosines: CosineHistogram | None = None
         """A histogram of the cosines of all pairs in the sample, if the search computed them."""
         self.enough = len(usable) >= 4
         if not self.enough:
@@ -390,9 +390,9 @@ class _SampleSearch:
             return None, None
         usable, unit, among = self.usable, self.placed.unit, len(self.usable)
         k = count_lid_neighbors(among) if self.search is None else min(LIST_LENGTH, among - 1)
-        counted = CosineCounts(COSINE_BINS) if self.placed.metric == "cosine" else None
+        counted = CosineCounter() if self.placed.metric == "cosine" else None
         distances, at = nearest_neighbors(self.placed(self.sample.vectors[usable]), k, cosines=counted)
-        self.cosines = None if counted is None else counted.counts
+        self.cosines = None if counted is None else counted.histogram()
         within = Neighborhood(usable, distances[:, :LIST_LENGTH] * unit, usable[at[:, :LIST_LENGTH]], among)
         if self.search is None:
             return Neighborhood(self.sample.rows[usable], distances * unit, self.sample.rows[usable[at]], among), within
@@ -422,18 +422,3 @@ class _QuerySearch:
         if self.rows is not None:  # the second pass numbered rows by their position in the sample
             indices = self.rows[indices]
         return QueryNeighbors(self.name, self.first.sketch.n, self.first.sketch, distances * self.unit, indices)
-
-
-def percentile(counts: np.ndarray, cosine: float) -> float:
-    """Return the share of pairs (0 to 1) with a lower cosine, given a histogram with equal bins from −1 to 1."""
-    place = (cosine + 1) / 2 * len(counts)
-    below = min(max(math.floor(place), 0), len(counts) - 1)  # cosines in the same bin do not count as lower
-    return float(counts[:below].sum()) / float(counts.sum())
-
-
-def quantile(counts: np.ndarray, share: float) -> float:
-    """Return the cosine below which this share of pairs lies, given a histogram with equal bins from −1 to 1."""
-    some = np.flatnonzero(counts)
-    edges = np.linspace(-1, 1, len(counts) + 1)[some[0] : some[-1] + 2]
-    below = np.concatenate([[0], np.cumsum(counts[some[0] : some[-1] + 1])]) / counts.sum()
-    return float(np.interp(share, below, edges))

@@ -143,7 +143,7 @@ class FirstPassTally(Tally):
     def result(self, name: str) -> FirstPass:
         """Return the sums, the sample and the types; `name` is the name of the data in error messages."""
         if not self.total.n:
-            raise MissingValueError(f"{name} has no rows without NaN or infinity: need at least one")
+            raise MissingValueError(f"{name} has no finite rows: need at least one row without NaN or infinity")
         self.finish()
         sample = self.sampler.sample()
         if self.given_up:

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isoscope.auditing.measure import percentile, quantile
+from isoscope._core.cosine_histogram import GRID
 
 if TYPE_CHECKING:
+    from isoscope._core.cosine_histogram import CosineHistogram
     from isoscope.auditing.measure import Neighborhood
 
 _TAIL = np.concatenate([[0, 1e-5, 3e-5, 1e-4, 3e-4], np.arange(1, 10) / 1000])
-_COSINES = np.arange(-100, 101) / 100
 _TABLE_COSINES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
-_SHARES = np.concatenate([_TAIL, np.arange(1, 100) / 100, 1 - _TAIL[::-1]])
+_SHARES = np.concatenate([_TAIL, np.arange(2, 199) / 200, 1 - _TAIL[::-1]])
 
 
 @dataclass(frozen=True)
@@ -39,15 +39,14 @@ class Similarity:
     """The share of rows whose cosine with the nearest neighbor is below each of these cosines; may be empty."""
 
     @classmethod
-    def of(cls, counts: np.ndarray, around: Neighborhood | None) -> Similarity:
+    def of(cls, histogram: CosineHistogram, around: Neighborhood | None) -> Similarity:
         """Return the quantiles, given a histogram of pair cosines and, if available, nearest neighbors by cosine."""
-        pairs = np.asarray([quantile(counts, share) for share in _SHARES])
-        below = np.asarray([percentile(counts, cosine) for cosine in _COSINES])
+        pairs, below = histogram.quantiles(_SHARES), histogram.grid_shares
         if around is None:
-            return cls(_SHARES, pairs, np.zeros(0), _COSINES, below, np.zeros(0))
-        nearest = np.sort(1 - around.distances[:, 0] ** 2 / 2)
-        nearer = np.searchsorted(nearest, _COSINES) / len(nearest)
-        return cls(_SHARES, pairs, np.quantile(nearest, _SHARES), _COSINES, below, nearer)
+            return cls(_SHARES, pairs, np.zeros(0), GRID, below, np.zeros(0))
+        nearest = np.sort(1 - around.distances[:, 0].astype(np.float64) ** 2 / 2)
+        nearer = np.searchsorted(nearest, GRID) / len(nearest)
+        return cls(_SHARES, pairs, np.quantile(nearest, _SHARES), GRID, below, nearer)
 
     def percentile(self, cosine: float) -> float:
         """Return the percentage of random pairs below this cosine, interpolated between steps of 0.01."""

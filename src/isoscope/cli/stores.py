@@ -88,7 +88,7 @@ def sketch(
         store = open_store(source, **roles)
         total = running.tally(tally, store, bar, "summing up").total
     if not total.n:
-        raise MissingValueError(f"{store.name} has no rows without NaN or infinity: need at least one")
+        raise MissingValueError(f"{store.name} has no finite rows: need at least one row without NaN or infinity")
     if output is not None:
         total.save(output)
         report_written(output)

@@ -64,9 +64,9 @@ def embed(
     Parameters
     ----------
     model : path, name, or model
-        The folder of a model, or its name on the Hugging Face hub: encoders, decoders, the encoder of an
-        encoder-decoder, Sentence Transformers. Or a file of word vectors (GloVe, word2vec, fastText), or a folder with
-        `vectors.npy` and `words.txt`. Or a loaded model, with its `tokenizer`.
+        A model folder, or a model name on the Hugging Face Hub: an encoder, a decoder, an encoder-decoder (only its
+        encoder is used) or a Sentence Transformers model. It can also be a file of word vectors (GloVe, word2vec,
+        fastText), a folder with `vectors.npy` and `words.txt`, or a loaded model with its `tokenizer`.
     texts : path, name, Dataset, or iterable of str
         A `.csv`, `.tsv`, `.jsonl` or `.parquet` file; any other file, which is read as plain text; a folder or name
         that `datasets` loads; or the strings themselves. A text without tokens gets no row, but keeps its number.
@@ -135,7 +135,7 @@ def embed(
     source = open_texts(texts, text=text, labels=labels, split=split, config=config, part=part)
     settings = _check_settings(pool, window, stride, special_tokens, dtype, max_tokens, check_seed(seed))
     if batch_tokens is not None and check_integer(batch_tokens, "batch_tokens") < 1:
-        raise ParameterError(f"batch_tokens is {batch_tokens}: need at least 1")
+        raise ParameterError(f"batch_tokens is {batch_tokens}: need a positive integer")
     embedder = _open_model(model, settings, layers, tokenizer, device, trust_remote_code)
     with ExitStack() as stack:
         stack.callback(embedder.close)
@@ -174,21 +174,23 @@ def _check_settings(
         raise ParameterError(f'dtype is {dtype!r}: need "float16" or "float32"')
     for name, value in (("window", window), ("stride", stride), ("max_tokens", max_tokens)):
         if value is not None and check_integer(value, name) < 1:
-            raise ParameterError(f"{name} is {value}: need at least 1")
+            raise ParameterError(f"{name} is {value}: need a positive integer")
     if pool == "cls" and special_tokens == "drop":
         raise ParameterError(
-            "pool is cls, but special_tokens is drop, which drops [CLS]: keep the special tokens, or choose another "
-            "pool"
+            'pool="cls" needs the token [CLS], but special_tokens="drop" drops it: set special_tokens="keep", or '
+            "choose another pool"
         )
     if pool == "sentence-transformers":
         theirs: dict[str, Any] = {"window": window, "stride": stride, "special_tokens": special_tokens}
         for name, value in theirs.items():
             if value is not None:
                 raise ParameterError(
-                    f"{name} is {value!r}, but the model sets {name} if pool is sentence-transformers: omit {name}"
+                    f'{name} is {value!r}, but with pool="sentence-transformers" the model determines it: omit {name}'
                 )
     if stride is not None and pool in ("cls", "last"):
-        raise ParameterError(f"stride is {stride}, but with pool {pool} only one window per text is read: omit stride")
+        raise ParameterError(
+            f'stride is {stride}, but with pool="{pool}" only one window per text is read: omit stride'
+        )
     kept = special_tokens or ("drop" if pool == "tokens" else "keep")
     return Settings(pool, window or WINDOW, stride, kept, dtype, max_tokens, seed)
 
@@ -201,7 +203,9 @@ def _open_model(
     static = open_words(model) if isinstance(model, str) else None
     if static is not None:
         if settings.pool not in ("tokens", "mean"):
-            raise ParameterError(f"pool is {settings.pool}, but {model} contains word vectors: use pool tokens or mean")
+            raise ParameterError(
+                f'pool is "{settings.pool}", but {model} contains word vectors: use pool="tokens" or "mean"'
+            )
         if layers not in (None, "all", 0, -1, [0], [-1]):
             raise ParameterError(
                 f"layers is {layers}, but {model} contains word vectors, which have no layers: omit layers"
@@ -217,7 +221,7 @@ def _open_model(
 
         if layers not in (None, -1, [-1]):
             raise ParameterError(
-                f"layers is {layers}, but pool sentence-transformers always uses the last layer: omit layers"
+                f'layers is {layers}, but pool="sentence-transformers" always uses the last layer: omit layers'
             )
         return SentenceEmbedder(model, device=device, trust_remote_code=trust)
     from isoscope.embedding.transformer import TransformerEmbedder

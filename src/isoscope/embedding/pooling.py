@@ -28,7 +28,7 @@ class Pooling(Protocol):
 class TokenPooling:
     """Pooling with one row for each kept token, in the order of the texts.
 
-    `room` contains arrays that blocks reuse, because allocating new ones takes as long as copying.
+    `room` contains arrays that are reused across blocks, because allocating new ones takes as long as copying.
     """
 
     def __init__(self, block: Block, embedder: Embedder, room: dict[int, np.ndarray]) -> None:
@@ -118,7 +118,7 @@ class SingleTokenPooling:
 
 
 def make_pooling(pool: str, block: Block, embedder: Embedder, room: dict[int, np.ndarray]) -> Pooling:
-    """Return the pooling for a block, in the dtype of the arrays in `room`."""
+    """Return an object that pools a block; its rows have the dtype of the arrays in `room`."""
     dtype = next(iter(room.values())).dtype
     if pool == "tokens":
         return TokenPooling(block, embedder, room)

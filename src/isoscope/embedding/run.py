@@ -81,7 +81,7 @@ class EmbeddingRun:
         return self.spool.blocks(min(max(_BLOCK_BYTES // each, least), most), whole=False)
 
     def columns(self, block: Block) -> Any:
-        """Return the other columns of a block."""
+        """Return the columns of a block other than its vectors."""
         if self.pooled:
             return text_columns(np.unique(block.documents), self.spool)
         return token_columns(block, self.spool, self.embedder.strings)
@@ -119,9 +119,11 @@ def _windows(embedder: Embedder, settings: Settings) -> Windows:
         )
     step = settings.stride if settings.stride is not None else room
     if step > room:
-        raise ParameterError(f"stride is {step}, which skips tokens between windows of {room}: need at most {room}")
+        raise ParameterError(
+            f"stride is {step}, which skips tokens between windows of {room} tokens: need at most {room}"
+        )
     if settings.pool == "cls" and not reader.before:
-        raise ParameterError(f"{embedder.name} adds no token such as [CLS] before a text: use pool mean or last")
+        raise ParameterError(f'{embedder.name} adds no token such as [CLS] before a text: use pool="mean" or "last"')
     return Windows(length, step, only, step < room and embedder.causal(), settings.special_tokens == "keep")
 
 
@@ -135,7 +137,7 @@ def run(
 ) -> MemoryWriter | None:
     """Embed the missing blocks, and write each block while the next one is computed.
 
-    Without shards, return all rows in memory.
+    If `shards` is None, return all rows in memory.
     """
     spool = work.spool
     spans = work.blocks()
@@ -194,13 +196,13 @@ def run(
 
 
 def _report_counts(counts: Counts, work: EmbeddingRun, say: Callable[[str], None] | None) -> None:
-    """Report counts of texts and tokens; if `say` is None, only warn about tokens that are not read."""
+    """Report counts of texts and tokens; if `say` is None, only warn about unread and unknown tokens."""
     notes = [f"{counts.texts:,} texts, {counts.tokens:,} tokens"]
     warnings = []
     if work.windows.length < work.settings.window:
         notes.append(f"windows of {work.windows.length} tokens, the model's limit")
     if counts.empty:
-        notes.append(f"{counts.empty:,} texts have no tokens and no output row")
+        notes.append(f"{counts.empty:,} texts have no tokens, so they have no row")
     if counts.longer:
         some = "text is" if counts.longer == 1 else "texts are"
         room = f"{counts.longer:,} {some} longer than a window of {work.windows.length} tokens"
@@ -213,6 +215,6 @@ def _report_counts(counts: Counts, work: EmbeddingRun, say: Callable[[str], None
         words = f"{unknown:,} tokens ({100 * share:.2g}%) are not in the vocabulary of {work.embedder.name}"
         (warnings if share > _UNKNOWN_SHARE_LIMIT else notes).append(words)
     if counts.left_out:
-        notes.append(f"{counts.left_out:,} tokens are left out: max_tokens is {work.settings.max_tokens:,}")
+        notes.append(f"{counts.left_out:,} tokens are not embedded: max_tokens is {work.settings.max_tokens:,}")
     for words in warnings if say is None else [*notes, *warnings]:
         (say or warn_data)(words)

@@ -58,8 +58,8 @@ class SentenceEmbedder:
             self.name, self._model = type(model).__name__, model
         else:
             raise ParameterError(
-                f"model is a {type(model).__name__}, but pool is sentence-transformers: need a SentenceTransformer, or "
-                "its folder or name"
+                f'model is a {type(model).__name__}, but pool is "sentence-transformers": need a SentenceTransformer, '
+                "or its folder or name"
             )
         tokenizer = self._model.tokenizer
         hub = hasattr(tokenizer, "convert_ids_to_tokens")
@@ -102,7 +102,7 @@ class SentenceEmbedder:
         """See `Embedder`."""
 
     def _encode(self, texts: list[str]) -> np.ndarray:
-        with self.evaluation_mode():  # restores the model's mode afterwards
+        with self.evaluation_mode():  # restores the model's mode afterward
             made = self._model.encode(texts, batch_size=len(texts), show_progress_bar=False, convert_to_numpy=True)
         return np.asarray(made)
 
@@ -119,7 +119,8 @@ def _load(name: str, device: str | None, trust: bool) -> Any:
     place = resolve_model_path(name)
     if Path(place).is_dir() and not (Path(place) / "modules.json").is_file():
         raise FileFormatError(
-            f"{name} is not a Sentence Transformers model because it has no modules.json: use pool mean, cls or last"
+            f"{name} is not a Sentence Transformers model because it has no modules.json: "
+            'use pool="mean", "cls" or "last"'
         )
     if not trust and _has_custom_code(Path(place)):
         raise ParameterError(format_trust_error(name))
@@ -137,9 +138,9 @@ def _load(name: str, device: str | None, trust: bool) -> Any:
 
 
 def _has_custom_code(folder: Path) -> bool:
-    """Return whether a folder uses modules of other packages; old versions would run them without asking.
+    """Return whether a model folder uses modules from other packages.
 
-    This concerns Sentence Transformers before version 6.
+    Versions of Sentence Transformers before 6 would run them without asking.
     """
     try:
         modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))

@@ -145,7 +145,7 @@ class MemoryWriter:
         self._tables: dict[int, list[Any]] = {}
 
     def write(self, block: int, columns: Any, vectors: Mapping[int, np.ndarray]) -> list[Part]:
-        """Copy a block."""
+        """Store a copy of a block."""
         for layer, rows in vectors.items():
             self._tables.setdefault(layer, []).append(layer_table(columns, layer, rows.copy()))
         return []
@@ -154,7 +154,7 @@ class MemoryWriter:
         """Do nothing, because `write` has already stored the block."""
 
     def table(self) -> Any:
-        """Return all rows, layer after layer."""
+        """Return all rows as one table, ordered by layer."""
         import pyarrow as pa
 
         return pa.concat_tables(

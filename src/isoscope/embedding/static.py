@@ -66,7 +66,7 @@ class WordTokenizer:
 
 
 class WordEmbedder:
-    """An embedder for word vectors, which keeps only the vectors of words in the texts in memory."""
+    """An embedder for word vectors that loads only the vectors of the words in the texts."""
 
     max_length: int | None = None
     batch_tokens = 65_536
@@ -86,7 +86,7 @@ class WordEmbedder:
 
     @property
     def digest(self) -> str:
-        """A checksum of the used words and vectors; see `prepare`."""
+        """A checksum of the words and vectors in use; call `prepare` first."""
         words = "\n".join(self.reader.strings(self._rows.tolist()))
         found = hashlib.blake2b(np.ascontiguousarray(self._vectors).tobytes(), digest_size=16)
         found.update(words.encode("utf-8", "surrogatepass"))

@@ -56,13 +56,13 @@ def open_texts(
         A `.csv`, `.tsv`, `.jsonl` or `.parquet` file (all but the last may be compressed as `.gz`); any other file,
         which is read as plain text; a folder or name that `datasets` loads; or the strings themselves.
     text : str, optional
-        The column of the texts in a table (default: one with a common name).
-    labels : str, or sequence with an entry for each text, optional
-        The column of the labels in a table (default: one with a common name), or the labels.
+        The column of the texts in a table (default: a column with a common name).
+    labels : str, or sequence with one entry per text, optional
+        The column of the labels in a table (default: a column with a common name), or the labels themselves.
     split : {"line", "paragraph", "file"}
         How to split a plain text file into texts: at each line, at empty lines, or not at all.
     config, part : str, optional
-        The configuration of a dataset on the hub, and its split ("train", "validation", …).
+        The configuration of a dataset on the Hugging Face Hub, and its split ("train", "validation", …).
 
     Examples
     --------
@@ -77,14 +77,15 @@ def open_texts(
         texts = _open_path(os.fspath(source), columns, split, config, part)
     elif type(source).__module__.partition(".")[0] == "datasets":
         if config is not None:
-            raise ParameterError(f"config is {config!r}: the dataset is already loaded; omit config")
+            raise ParameterError(f"config is {config!r}, but the dataset is already loaded: omit config")
         texts = _open_dataset(source, "dataset", columns, part)
     else:
         _check_no_parts("a list of texts", config, part)
         if columns.names or split != "line":
-            what = "split" if split != "line" else " and ".join(sorted(columns.names))
+            roles = sorted(role for role, column in columns.roles.items() if column is not None)
+            what = "split" if split != "line" else " and ".join(roles)
             raise ParameterError(
-                f"{what} applies only to files and datasets, but texts is a {type(source).__name__}: omit it"
+                f"{what} can be set only for files and datasets, but texts is a {type(source).__name__}: omit {what}"
             )
         texts = _open_strings(source)
     return texts if labels is None or isinstance(labels, str) else _with_labels(texts, labels)
@@ -93,9 +94,7 @@ def open_texts(
 def _check_no_parts(name: str, config: str | None, part: str | None) -> None:
     for role, value in (("config", config), ("part", part)):
         if value is not None:
-            raise ParameterError(
-                f"{role} is {value!r}: it applies only to datasets, but {name} is not a dataset; omit it"
-            )
+            raise ParameterError(f"{role} is {value!r}, but {name} is not a dataset: omit {role}")
 
 
 def _open_path(name: str, columns: ColumnSpec, split: str, config: str | None, part: str | None) -> Texts:
@@ -116,7 +115,7 @@ def _open_path(name: str, columns: ColumnSpec, split: str, config: str | None, p
 
 def _open_strings(source: Any) -> Texts:
     if not isinstance(source, Iterable) or isinstance(source, bytes):
-        raise ParameterError(f"texts is a {type(source).__name__}: need a path, a dataset, or strings")
+        raise ParameterError(f"texts is a {type(source).__name__}: need a path, a dataset, or a list of strings")
     if isinstance(source, Mapping) or hasattr(source, "columns"):
         raise ParameterError(
             f"texts is a {type(source).__name__}, which has several columns: pass only the text column"
@@ -154,7 +153,7 @@ def _with_labels(texts: Texts, labels: Any) -> Texts:
         raise ParameterError(f"labels is a {type(labels).__name__}: need the name of a column, or one label per text")
     values = [*values]
     if values and isinstance(values[0], list | tuple | dict):
-        raise ParameterError(f"labels contains a {type(values[0]).__name__} for each text: need a single value")
+        raise ParameterError(f"labels contains a {type(values[0]).__name__} for each text: need one value per text")
 
     def read() -> Iterator[Text]:
         count = 0
@@ -176,11 +175,12 @@ def _open_file(path: Path, columns: ColumnSpec, split: str) -> Texts:
     if kind is None:
         if columns.names:
             raise NotFoundError(
-                f"{path} is read as plain text, which has no column {' or '.join(sorted(columns.names))}"
+                f"{path} is read as plain text, which has no column {' or '.join(sorted(columns.names))}: need a .csv, "
+                ".tsv, .jsonl or .parquet file"
             )
         return Texts(path.name, lambda: _read_plain_text(path, split))
     if split != "line":
-        raise ParameterError(f"split is {split!r}: {path} is a table, where each cell is one text; omit split")
+        raise ParameterError(f"split is {split!r}, but {path} is a table, where each cell is one text: omit split")
     return _open_table(path, columns, parse_labels=kind in ("csv", "tsv"))
 
 
@@ -223,7 +223,7 @@ def _open_table(path: Path, columns: ColumnSpec, *, parse_labels: bool) -> Texts
 
 
 def _parse_label(cell: str | None, where: str) -> int | str | None:
-    """Return the label in a CSV or TSV cell: an integer, a text such as 007, or None if the cell is empty."""
+    """Return the label in a CSV or TSV cell: an integer, a string such as 007, or None if the cell is empty."""
     stripped = (cell or "").strip()
     if stripped.removeprefix("-").isdecimal() and str(number := parse_integer(stripped, where)) == stripped:
         return number
@@ -254,7 +254,7 @@ def _load_dataset(name: str, config: str | None, part: str | None) -> Any:
         import datasets
     except ModuleNotFoundError as error:
         raise MissingExtra(
-            f"{name} needs the package datasets, which is not installed: pip install datasets"
+            f"loading {name} needs the package datasets, which is not installed: pip install datasets"
         ) from error
     folder = Path(name)
     try:
@@ -276,13 +276,14 @@ def _open_dataset(dataset: Any, name: str, columns: ColumnSpec, part: str | None
         parts = list(dataset)
         wanted = part if part is not None else parts[0] if len(parts) == 1 else None
         if wanted not in parts:
-            other = "" if part is None else f", not {part}"
+            given = f"part is {part!r}, but " if part is not None else ""
             raise ParameterError(
-                f"{name} has the splits {', '.join(parts)}{other}: choose one, for example --part {parts[0]}"
+                f'{given}{name} has the splits {", ".join(parts)}: choose one, such as part="{parts[0]}" '
+                f"(on the command line: --part {parts[0]})"
             )
         dataset = dataset[wanted]
     elif part is not None and str(getattr(dataset, "split", None)) != part:
-        raise ParameterError(f"part is {part!r}: {name} has no splits; omit part")
+        raise ParameterError(f"part is {part!r}, but {name} has no splits: omit part")
     text, label = _choose_text_columns(dataset.column_names or list(next(iter(dataset), {})), columns, name)
     names = getattr(dataset.features.get(label), "names", None) if label and dataset.features else None
 

@@ -67,14 +67,14 @@ class Windows:
     step: int
     """The number of tokens from the start of a window to the start of the next."""
     only: str | None = None
-    """Either "first" or "last" if only that window of a text is needed."""
+    """"first" or "last" if only that window of a text is needed; None for all windows."""
     causal: bool = False
-    """Whether a token depends only on earlier ones; the earlier of two overlapping windows then has more context."""
+    """Whether a token depends only on earlier ones, so that the earlier of two overlapping windows has more context."""
     special: bool = False
     """Whether special tokens become rows."""
 
     def split(self, n: int, room: int) -> list[tuple[int, int, int, int]]:
-        """Split n tokens into windows: return the start and stop of each, and those of the tokens that become rows."""
+        """Split n tokens into windows: return (start, stop) of each window, and (start, stop) of its row tokens."""
         if n <= room or self.only == "first":
             return [(0, min(n, room), 0, min(n, room))]
         if self.only == "last":
@@ -155,7 +155,7 @@ class Spool:
                         files[f"{kind}s"].write(value)
                         files[f"{kind}_ends"].write(np.int64(files[f"{kind}s"].tell()).tobytes())
                         digest.update(len(value).to_bytes(8, "little") + value)
-                    digest.update(tokens.ids.astype("<i8").tobytes())  # another tokenizer yields other rows
+                    digest.update(tokens.ids.astype("<i8").tobytes())  # a different tokenizer yields different rows
                     if label is not None:
                         kinds.add(type(label))
                     spans = windows.split(len(tokens.ids), room) if len(tokens.ids) else []
@@ -215,7 +215,7 @@ class Spool:
         fit = int(np.searchsorted(total, most, "right" if whole else "left")) + (not whole)
         if not fit:
             raise ParameterError(
-                f"max_tokens is {most}: the first sampled text has {total[0]:,} tokens; need at least that many"
+                f"max_tokens is {most}, but the first sampled text has {total[0]:,} tokens: need at least that many"
             )
         taken = np.zeros(len(sizes), bool)
         taken[order[:fit]] = True
@@ -255,7 +255,7 @@ class Spool:
         return int(self._windows()["length"][self._chosen[start:stop]].sum())
 
     def block(self, start: int, stop: int) -> Block:
-        """Return a range of sampled windows."""
+        """Return a range of sampled windows with their tokens."""
         windows = self._windows()[self._chosen[start:stop]]
         places = np.concatenate([np.arange(w["at"], w["at"] + w["length"]) for w in windows])
         tokens = {name: np.asarray(self._tokens(name)[places]) for name in _TOKEN}
@@ -348,8 +348,8 @@ def _window(tokens: Tokens, span: tuple[int, int, int, int], reader: Tokenizer, 
 def batches(lengths: np.ndarray, most_tokens: int, *, pads: bool = True) -> Iterator[np.ndarray]:
     """Yield batches of windows of similar length, with at most `most_tokens` tokens including padding.
 
-    If a batch is a quarter full, it ends before a window that is 10% longer than its first window. A smaller batch
-    costs less than padding. Without `pads`, only windows of equal length share a batch.
+    A batch that is at least a quarter full ends before a window that is over 10% longer than its first window, because
+    a smaller batch costs less than padding. If `pads` is false, only windows of equal length share a batch.
     """
     order = np.argsort(lengths, kind="stable")
     ordered = lengths[order].tolist()

@@ -35,10 +35,10 @@ class WindowBatch(NamedTuple):
     """A batch of windows of similar length."""
 
     ids: np.ndarray
-    """(windows, positions) token ids, padded on the right with any ids."""
+    """Token ids of shape (windows, positions), padded on the right with arbitrary ids."""
     lengths: np.ndarray
     documents: np.ndarray
-    """The number of each window's text."""
+    """The number of the text that each window belongs to."""
     text: Callable[[int], str]
     """A function that returns a text by its number."""
 
@@ -79,13 +79,13 @@ class Embedder(Protocol):
         """Prepare for these token ids, which are distinct and sorted; no other ids will be used."""
 
     def states(self, given: WindowBatch) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield each layer with its states, a (windows, positions, d) array."""
+        """Yield each layer with its states, an array of shape (windows, positions, d)."""
 
     def strings(self, ids: Sequence[int]) -> list[str]:
         """Return the tokens as strings of the vocabulary."""
 
     def close(self) -> None:
-        """Restore a model that was passed in."""
+        """Restore the original state of a model that was passed in."""
 
 
 _TASK = "used for embedding"
@@ -208,7 +208,7 @@ class TransformerEmbedder:
 
     @property
     def digest(self) -> str:
-        """A checksum of the first and last values of each weight array; all values would take too long."""
+        """A checksum of the first and last values of each weight array; hashing all values would take too long."""
         found = hashlib.blake2b(digest_size=16)
         for name, weight in self._model.state_dict().items():
             flat = weight.detach().reshape(-1)
@@ -354,7 +354,7 @@ def _load(name: str, trust: bool) -> tuple[nn.Module, Any, Any]:
     if missing:
         raise FileFormatError(
             f"{name} lacks {len(missing)} weights that its config.json requires, such as {missing[0]}; they would be "
-            "random: copy the model again, or fix config.json"
+            "initialized randomly: copy the model again, or fix config.json"
         )
     return model, tokenizer, config
 
@@ -390,7 +390,7 @@ def choose_device(wanted: str | None, model: nn.Module, *, moved: bool) -> torch
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         why = str(error).splitlines()[0][:150]
-        raise ParameterError(f"device is {wanted!r}, which is not available: {why}; try device cpu") from error
+        raise ParameterError(f'device is {wanted!r}, which is not available: {why}; try device="cpu"') from error
     if not moved and device.type != own.type:
         raise ParameterError(
             f"device is {wanted!r}, but the model is on {own}: move the model, or pass its folder instead"

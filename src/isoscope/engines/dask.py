@@ -113,9 +113,9 @@ class DaskEngine:
 
     def __init__(self, client: Any):
         if client.asynchronous:
-            raise ParameterError("the client is asynchronous: pass a synchronous one, Client(address)")
+            raise ParameterError("the client is asynchronous: pass a synchronous client, such as Client(address)")
         if client.status != "running":
-            raise ParameterError(f"the client is {client.status}: pass a connected one, Client(address)")
+            raise ParameterError(f"the client is {client.status}: pass a connected client, such as Client(address)")
         self.client = client
         _check_versions(client)
 

@@ -144,7 +144,7 @@ class SketchTally(Tally):
 
 
 class SampleTally(Tally):
-    """A tally that draws a random sample of rows, which must all be finite; errors show the store's `name`."""
+    """A tally that draws a random sample of rows, which must all be finite; `name` is the store's name for messages."""
 
     def __init__(self, size: int, seed: int, name: str):
         self.sampler, self.name = Sampler(size, seed), name
@@ -281,5 +281,5 @@ def sketch(
     with open_engine(engine) as running:
         total = running.tally(SketchTally(nonfinite, types=types is not None, groups=groups is not None), store).total
     if not total.n:
-        raise MissingValueError(f"{store.name} has no finite row: need at least one")
+        raise MissingValueError(f"{store.name} has no finite rows: need at least one row without NaN or infinity")
     return total

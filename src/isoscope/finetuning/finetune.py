@@ -86,40 +86,40 @@ def finetune(
 ) -> FineTuning:
     """Fine-tune a model for a task, with or without a regularizer, and track the shape of its embedding space.
 
-    Results are kept in `output`. The same call after an interruption reads the finished seeds, resumes the interrupted
-    one from its last checkpoint with identical results, and runs the others. A folder from a run with other settings
-    raises an error.
+    Results are saved in `output`. After an interruption, repeat the same call: it reads the finished seeds, resumes the
+    interrupted seed from its last checkpoint with identical results, and runs the remaining seeds. If the folder
+    contains a run with other settings, an error is raised.
 
     Parameters
     ----------
     model : str or path
-        A folder, or a name on the Hugging Face hub. Code that comes with a model is never run.
+        A model folder, or a model name on the Hugging Face Hub. Code that comes with a model is never run.
     task : str, path or Task
-        A name (cola, mrpc, rte, qnli, sst2, sst5, snli, wic, stsb; `data` is the folder of its files), a file of texts
-        and labels for training, or a `Task`.
+        The name of a task whose files are in the folder `data` ("cola", "mrpc", "rte", "qnli", "sst2", "sst5", "snli",
+        "wic" or "stsb"), a file of texts and labels for training, or a `Task`.
     output : path
         The folder of the run: ``settings.json``, ``metrics.json``, ``page.html``, and for each seed ``result.json``,
         ``history.parquet`` and, until the seed is done, a checkpoint.
     data : path, optional
         The folder of the named task's TSV files, or the folder that contains the folders of all tasks.
     dev, text, text_pair, label, dev_share, measure
-        For a file: the dev set (or the share of rows to hold out), the columns, and the main score.
+        If `task` is a file: the dev set (or the share of rows to hold out), the columns, and the main score.
     regularizer : str or Regularizer
-        A name (none, persistent-entropy, istar, unbiased, cosreg), or an object from `isoscope.losses`, which has its
-        own options.
+        A name ("none", "persistent-entropy", "istar", "unbiased" or "cosreg"), or an object from `isoscope.losses`,
+        which has its own options.
     weight : float, optional
         The weight of a regularizer given by name (default 1; a negative weight reverses its effect).
     layer, pool : optional
-        The layer and the pooling for the regularizer (see `attach`); by default those of its paper.
+        The layer and the pooling mode for the regularizer (see `attach`); by default, those of its paper.
     select : bool
-        For persistent-entropy by name: whether to use only the selected bars, or all bars.
+        If `regularizer` is "persistent-entropy": whether to use only the selected bars. Otherwise, all bars are used.
     zeta : float
-        For istar by name: the weight of the training set's covariance.
+        If `regularizer` is "istar": the weight of the training set's covariance.
     repair : BatchRepair, optional
         A repair of the vectors that the head reads, inside the model, in training and evaluation: see
         `isoscope.training.repair_layer`. The tracker measures the repaired last layer.
     seeds : int or iterable of int
-        The number of seeds, counted from 0, or the seeds themselves.
+        The number of seeds (0, 1, …), or the seeds themselves.
     epochs, batch_size, learning_rate, weight_decay : optional
         By default the task's published values: see `isoscope.finetuning.settings.RECIPES`.
     accumulate : int
@@ -127,14 +127,14 @@ def finetune(
     warmup : float
         The share of steps during which the learning rate rises.
     schedule : {"cosine", "linear", "constant"}
-        The learning rate after the warm-up.
+        The learning rate schedule after the warm-up.
     max_length : int
         Texts and pairs are truncated to this many tokens.
     group_lengths : bool
         Whether batches contain texts of similar length, reshuffled in each epoch. This reduces padding and is faster
         for short texts.
     limit : int, optional
-        The number of training rows, sampled evenly from all classes. All seeds use the same rows.
+        The number of training rows to use: a sample stratified by class, the same for all seeds.
     probe : int
         The number of dev rows that the tracker measures.
     every : int, optional
@@ -152,8 +152,8 @@ def finetune(
     Returns
     -------
     FineTuning
-        The scores and the shape of the embedding space, for each seed and over all seeds. Both are given at the end and
-        as means over the last 30% of steps.
+        The scores and the shape of the embedding space, for each seed and aggregated over all seeds: at the end of
+        training, and averaged over the last 30% of steps.
 
     Examples
     --------
@@ -273,7 +273,7 @@ class _Run:
         )
         if len(np.unique(part.labels)) < 2:
             raise TooFewRowsError(
-                f"limit is {self.settings.limit}: all sampled rows have the same class; use a larger limit"
+                f"limit is {self.settings.limit}, but all sampled rows have the same class: use a larger limit"
             )
         train, truncated_train = reader.read(part)
         dev, truncated_dev = reader.read(self.task.dev)
@@ -320,12 +320,12 @@ def _check_task(task: Task) -> Task:
         rows, labels = len(split), np.asarray(split.labels)
         if len(labels) != rows or (split.pairs is not None and len(split.pairs) != rows):
             raise ShapeError(
-                f"{word} of {task.name} has {rows} texts but {len(labels)} labels; pass one label per text"
+                f"the {word} split of {task.name} has {rows} texts but {len(labels)} labels; pass one label per text"
             )
         numbered = labels.dtype.kind in "iu" and rows > 0
         if task.labels and not (numbered and 0 <= labels.min() <= labels.max() < len(task.labels)):
             raise ParameterError(
-                f"{word} of {task.name} has labels that are not class numbers: need integers from 0 to "
+                f"the {word} split of {task.name} has labels that are not class numbers: need integers from 0 to "
                 f"{len(task.labels) - 1}"
             )
     return task
@@ -390,7 +390,7 @@ def _read_finished_seeds(folder: RunFolder, seeds: list[int], *, keep_model: boo
             done[seed] = _read_outcome(path / "result.json")
             if keep_model and not (path / "model").is_dir():
                 raise OutputError(
-                    f"{path} is complete, but its model was not saved: choose another folder to train and save it"
+                    f"{path} is complete, but its model was not saved: to save the model, train again in another folder"
                 )
     return done
 
@@ -400,7 +400,7 @@ def _read_outcome(path: Path) -> SeedOutcome:
         return SeedOutcome.from_dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise FileFormatError(
-            f"{path} is not the result of a seed ({error}): remove it to train that seed again"
+            f"{path} cannot be read as the result of a seed ({error}): remove it to train that seed again"
         ) from error
 
 
@@ -414,7 +414,7 @@ def _write_page(result: FineTuning) -> None:
         "task": settings.task,
         "regularizer": settings.arm,
         "seeds": ", ".join(str(each.seed) for each in result.seeds),
-        **{f"{score}, mean of the last 30%": str(result.late[score]) for score in result.scores},
+        **{f"{score}, mean over the last 30% of steps": str(result.late[score]) for score in result.scores},
         "learning rate": f"{settings.learning_rate:g}, {settings.schedule} after a warm-up of {settings.warmup:.0%}",
         "batch": settings.batch_size * settings.accumulate,
         "epochs": f"{settings.epochs:g}",

@@ -28,8 +28,8 @@ GRADE_MEASURES = ("pearson", "spearman")
 def score_classes(predicted: np.ndarray, labels: np.ndarray, classes: int) -> dict[str, float]:
     """Return the accuracy, F1 and Matthews correlation of predicted class numbers.
 
-    With two classes, F1 is that of class 1, as in GLUE; with more, the mean over classes. It is 0 for a class that is
-    never predicted. Matthews correlation is 0 if all predictions are the same.
+    With two classes, F1 is that of class 1, as in GLUE; with more, it is the mean over classes. It is 0 for a class
+    that is never predicted. Matthews correlation is 0 if all predictions are the same.
 
     Parameters
     ----------
@@ -74,8 +74,8 @@ def score_logits(logits: np.ndarray, labels: np.ndarray, classes: int) -> dict[s
     if not np.isfinite(logits).all():
         rows = int((~np.isfinite(logits)).any(axis=1).sum())
         raise ParameterError(
-            f"the model's outputs are not finite for {rows} of {len(logits)} rows of the dev set: training has "
-            "diverged; try a lower learning rate or a smaller regularizer weight"
+            f"the model's outputs contain NaN or infinity for {rows} of {len(logits)} rows of the dev set: training "
+            "has diverged; try a lower learning rate or a smaller regularizer weight"
         )
     if not classes:
         return score_grades(logits[:, 0].astype(np.float64), labels)
@@ -84,12 +84,12 @@ def score_logits(logits: np.ndarray, labels: np.ndarray, classes: int) -> dict[s
 
 SCHEMA = "isoscope.finetuning/1"
 LATE_SHARE = 0.3
-"""The share of steps at the end of a run over which `late` values are means."""
+"""The final share of a run's steps over which the values in `late` are averaged."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """The mean and sample standard deviation of a value over seeds; the deviation is NaN for one seed."""
+    """The mean and sample standard deviation over seeds; with a single seed, the deviation is NaN."""
 
     mean: float
     std: float
@@ -173,7 +173,7 @@ class SeedOutcome:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> SeedOutcome:
-        """Return the outcome that `to_dict` converted to a dict."""
+        """Create an outcome from a dict returned by `to_dict`."""
         scores, losses, layers = (
             [_null_to_nan(row) for row in content[name]] for name in ("scores", "losses", "layers")
         )
@@ -190,7 +190,7 @@ class FineTuning:
     settings : Settings
         All settings that determine the result, except the seeds.
     seeds : tuple of SeedOutcome
-        The outcome of each seed: final values, means over the last 30% of steps, and series.
+        The outcome of each seed: final values, means over the last 30% of steps, and series by step.
     folder : Path
         The folder of the run.
     notes : tuple of str
@@ -211,12 +211,12 @@ class FineTuning:
 
     @property
     def final(self) -> dict[str, Spread]:
-        """The final scores and measurements, such as ``layer_6/isoscore``, with their mean and deviation over seeds."""
+        """The final scores and measurements, such as ``layer_6/isoscore``: mean and standard deviation over seeds."""
         return _spreads(seed.final for seed in self.seeds)
 
     @property
     def late(self) -> dict[str, Spread]:
-        """The values averaged over the last 30% of the steps, with their mean and deviation over seeds."""
+        """The values averaged over the last 30% of the steps: mean and standard deviation over seeds."""
         return _spreads(seed.late for seed in self.seeds)
 
     @property
@@ -227,7 +227,7 @@ class FineTuning:
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The names of the measured layers, from the embeddings up."""
+        """The names of the measured layers, from first to last."""
         return tuple(dict.fromkeys(str(row["layer"]) for row in self.seeds[0].layers))
 
     def to_dict(self) -> dict[str, Any]:

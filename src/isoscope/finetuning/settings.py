@@ -27,7 +27,7 @@ class Recipe:
 
 
 _LONGEST = "Kudrjashov et al., Shrink the longest, Table 1; batch size in its section 4"
-_ISTAR = "Rudman and Eickhoff, Stable anisotropic regularization: learning rate and batch size; three epochs are ours"
+_ISTAR = "Rudman and Eickhoff, Stable anisotropic regularization: learning rate and batch size; epochs chosen by us"
 
 RECIPES = {
     "cola": Recipe(5e-5, 5e-6, 64, 10, _LONGEST),
@@ -36,7 +36,7 @@ RECIPES = {
 }
 """The values from the papers, by task. All arms of a task use them, including the arm without a regularizer."""
 
-DEFAULT_RECIPE = Recipe(2e-5, 0.01, 32, 3, "usual for encoders of BERT's size")
+DEFAULT_RECIPE = Recipe(2e-5, 0.01, 32, 3, "common for encoders of BERT's size")
 """The default for other tasks."""
 
 DEFAULT_ZETA = 0.2
@@ -144,30 +144,31 @@ def make_settings(model: str, task: Task, **given: Any) -> Settings:
 
 
 def _set_default_every(settings: Settings, every: int | None) -> Settings:
-    """Set the steps between measurements; the default is a twentieth of the run, which yields six in the last 30%."""
+    """Set the steps between measurements; by default, there are 20 in a run and six in its last 30%."""
     return Settings(**{**settings.to_dict(), "every": every or max(1, settings.steps // 20)})
 
 
 def _check_settings(given: dict[str, Any]) -> None:
-    for name, least in (("batch_size", 1), ("accumulate", 1), ("max_length", 4), ("probe", 2)):
-        _check_number(name, given[name], whole=True, least=least)
-    for name, least in (("limit", 2), ("every", 1)):
-        if given[name] is not None:
-            _check_number(name, given[name], whole=True, least=least)
-    _check_number("learning_rate", given["learning_rate"], above=0)
-    _check_number("epochs", given["epochs"], above=0)
-    _check_number("weight_decay", given["weight_decay"], least=0)
-    _check_number("warmup", given["warmup"], least=0, below=1)
-    _check_number("zeta", given["zeta"], least=0, most=1)
+    leasts = {"batch_size": 1, "accumulate": 1, "max_length": 4, "probe": 2, "limit": 2, "every": 1}
+    for name, least in leasts.items():
+        if given[name] is not None or name not in ("limit", "every"):
+            wanted = "a positive integer" if least == 1 else f"an integer of at least {least}"
+            _check_number(name, given[name], wanted, whole=True, least=least)
+    _check_number("learning_rate", given["learning_rate"], "a positive, finite number", above=0)
+    _check_number("epochs", given["epochs"], "a positive, finite number", above=0)
+    _check_number("weight_decay", given["weight_decay"], "a non-negative, finite number", least=0)
+    _check_number("warmup", given["warmup"], "a number in [0, 1)", least=0, below=1)
+    _check_number("zeta", given["zeta"], "a number in [0, 1]", least=0, most=1)
     if given["schedule"] not in SCHEDULES:
-        raise ParameterError(f"schedule is {given['schedule']}: need {', '.join(SCHEDULES)}")
+        raise ParameterError(f"schedule is {given['schedule']!r}: need one of {', '.join(SCHEDULES)}")
     if given["weight"] is not None:
-        _check_number("weight", given["weight"])
+        _check_number("weight", given["weight"], "a finite number")
 
 
 def _check_number(
     name: str,
     value: Any,
+    wanted: str,
     *,
     whole: bool = False,
     least: float | None = None,
@@ -175,15 +176,7 @@ def _check_number(
     below: float | None = None,
     most: float | None = None,
 ) -> None:
-    bounds: list[tuple[float | None, str, Callable[[Any, Any], bool]]] = [
-        (least, "at least", ge),
-        (above, "above", gt),
-        (most, "at most", le),
-        (below, "below", lt),
-    ]
-    kind = "an integer" if whole else "a finite number"
-    words = [f"{word} {bound:g}" for bound, word, _ in bounds if bound is not None]
-    wanted = " ".join([kind, " and ".join(words)]).strip()
+    bounds: list[tuple[float | None, Callable[[Any, Any], bool]]] = [(least, ge), (above, gt), (most, le), (below, lt)]
     right = isinstance(value, int if whole else int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not right or not all(holds(value, bound) for bound, _, holds in bounds if bound is not None):
+    if not right or not all(holds(value, bound) for bound, holds in bounds if bound is not None):
         raise ParameterError(f"{name} is {value!r}: need {wanted}")

@@ -50,7 +50,7 @@ class Task:
     labels : tuple of str
         The names of the classes, in the order of their numbers; empty if the labels are grades.
     measure : str
-        The main score: accuracy, f1 or matthews; for grades pearson or spearman.
+        The main score: "accuracy", "f1" or "matthews"; for grades, "pearson" or "spearman".
 
     Examples
     --------
@@ -139,7 +139,7 @@ def read_glue(name: str, data: str | os.PathLike[str]) -> Task:
     Parameters
     ----------
     name : str
-        One of cola, mrpc, rte, qnli, sst2, sst5, snli, wic, stsb.
+        "cola", "mrpc", "rte", "qnli", "sst2", "sst5", "snli", "wic" or "stsb".
     data : path
         The folder that contains ``cola/train.tsv`` or ``CoLA/train.tsv``. Files may be gzipped (``train.tsv.gz``).
     """
@@ -180,15 +180,14 @@ def read_custom_task(
 ) -> Task:
     """Read a task from your own files, each with a column of texts and a column of labels.
 
-    The labels are classes, unless they are numbers with decimals, or `measure` is a score of grades.
+    The labels are classes, unless they are numbers with decimals, or `measure` is a score for grades.
 
     Parameters
     ----------
     train : path
         A .csv, .tsv, .jsonl or .parquet file.
     dev : path, optional
-        The dev set, which the model is scored on. By default, a part of `train` is held out, sampled evenly from every
-        class.
+        The dev set, on which the model is scored. By default, a part of `train` is held out, stratified by class.
     text, text_pair, label : str, optional
         The names of the columns. By default, the text and the label are the columns with common names.
     dev_share : float
@@ -196,10 +195,10 @@ def read_custom_task(
     seed : int
         Random seed for the rows to hold out.
     measure : str, optional
-        The main score: accuracy (default), f1 or matthews; for grades spearman (default) or pearson.
+        The main score: "accuracy" (default), "f1" or "matthews"; for grades, "spearman" (default) or "pearson".
     """
     if measure is not None and measure not in (*CLASS_MEASURES, *GRADE_MEASURES):
-        raise ParameterError(f"measure is {measure}: need one of {', '.join((*CLASS_MEASURES, *GRADE_MEASURES))}")
+        raise ParameterError(f"measure is {measure!r}: need one of {', '.join((*CLASS_MEASURES, *GRADE_MEASURES))}")
     table = read_table(train)
     columns = _find_task_columns(table, text, label)
     tables = [table] if dev is None else [table, read_table(dev)]
@@ -223,9 +222,9 @@ def read_custom_task(
 
 
 def stratified_sample(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
-    """Return the indices of `size` rows in ascending order, sampled so that every class keeps its share.
+    """Return the sorted indices of a random sample of `size` rows, stratified by class.
 
-    Float labels are grades; the sample then ignores them.
+    If the labels are floats (grades), the sample is not stratified.
 
     >>> stratified_sample(np.array([0, 0, 0, 0, 1, 1]), 3, seed=0).size
     3
@@ -244,7 +243,7 @@ def stratified_sample(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
 def _hold_out(split: Split, share: float, seed: int, table: TableBatch) -> tuple[Split, Split]:
     """Return the rows for training and the held-out rows."""
     if not 0 < share < 1:
-        raise ParameterError(f"dev_share is {share}: need a share between 0 and 1 to hold out, such as 0.1")
+        raise ParameterError(f"dev_share is {share}: need a number in (0, 1), such as 0.1")
     size = round(share * len(split))
     if size < 2 or len(split) - size < 2:
         raise TooFewRowsError(
@@ -288,7 +287,7 @@ def _find_task_columns(table: TableBatch, text: str | None, label: str | None) -
         if role not in columns:
             raise NotFoundError(
                 f"{table.path} has no column with a common name for {what}, only {table.names}: name the column with "
-                f"{option}=, on the command line --{option}"
+                f"{option}= (on the command line: --{option})"
             )
     return columns["text"], columns["labels"]
 
@@ -320,7 +319,7 @@ def _class_numbers(table: TableBatch, labels: Sequence[Any], classes: Sequence[s
         if name not in numbers:
             some = ", ".join(classes[:8]) + (", …" if len(classes) > 8 else "")
             where = f"{table.path}, line {table.lines[i]}"
-            raise ParameterError(f"{where} has the label {name!r}, which is not among the classes of the task: {some}")
+            raise ParameterError(f"{where} has the label {name!r}, which is not a class of the task: need {some}")
     return np.asarray([numbers[name] for name in names], np.int64)
 
 
@@ -342,8 +341,8 @@ def _class_names(table: TableBatch, labels: Sequence[Any]) -> tuple[str, ...]:
     names = {_format_label(value) for value in labels} - {""}
     if len(names) > max(20, len(labels) // 2):
         raise ParameterError(
-            f"{table.path} has {len(names)} different labels in {len(labels)} rows: need classes that repeat; name "
-            'another column, or set measure="spearman" (--measure spearman) if the labels are grades'
+            f"{table.path} has {len(names)} different labels in {len(labels)} rows: need classes that repeat; "
+            'choose another column, or set measure="spearman" (--measure spearman) if the labels are grades'
         )
     are_integers = all(name.removeprefix("-").isdecimal() for name in names)
     return tuple(sorted(names, key=int) if are_integers else sorted(names))

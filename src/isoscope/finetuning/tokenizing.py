@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-_TASK = "fine-tuned for classes or grades"
+_TASK = "fine-tuned for classification or regression"
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class Reader:
         special = set(self.tokenizer.all_special_ids)
         if all(special.issuperset(ids) for ids in encoded["input_ids"]):  # happens if the tokenizer's files are missing
             raise NotFoundError(
-                f"the tokenizer of {self.tokenizer.name_or_path} knows no word of the texts: its files, such as "
-                "tokenizer.json, may be missing; pass a folder that has them"
+                f"the tokenizer of {self.tokenizer.name_or_path} recognizes none of the words in the texts: its files, "
+                "such as tokenizer.json, may be missing; pass a folder that contains them"
             )
         truncated = sum(bool(each.overflowing) for each in encoded.encodings or ())
         labels = split.labels.tolist()
@@ -103,7 +103,7 @@ def describe_rows(rows: int, total: int, truncated: int, reader: Reader) -> list
     """Return notes on unused rows, truncated texts and the padding token."""
     notes = list(reader.notes)
     if rows < total:
-        notes.append(f"trained on {rows:,} of {total:,} rows, the same for every seed, sampled evenly from every class")
+        notes.append(f"trained on {rows:,} of {total:,} rows: a sample stratified by class, the same for every seed")
     if truncated:
         notes.append(f"{plural(truncated, 'text')} truncated to {reader.max_length} tokens")
     return notes

@@ -1,4 +1,4 @@
-"""Training with one seed: batches, the training loop and checkpoints."""
+"""Train with one seed: batches, the training loop and checkpoints."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ _CHECKPOINT_STEPS = 500
 
 
 ReportStep = Callable[[int, float, str], None]
-"""A function that is called with the step, the share of the seed's steps, and a note with the loss and the score."""
+"""A function that is called with the step, the seed's share of steps done, and a note with the loss and the score."""
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ def _sort_by_length(rows: list[Row]) -> list[Row]:
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """Return the latest complete checkpoint, and remove incomplete ones, which have no trainer_state.json yet."""
+    """Return the latest complete checkpoint, or None; remove incomplete and damaged checkpoints."""
     whole = []
     for path in folder.glob("checkpoint-*"):
         try:
@@ -233,7 +233,7 @@ def remove_checkpoints(folder: Path) -> None:
 
 
 def _training_arguments(settings: Settings, folder: Path, seed: int, *, each_epoch: bool) -> TrainingArguments:
-    """Return the Trainer's arguments; `each_epoch` allows resuming only at the start of an epoch (for I-STAR)."""
+    """Return the Trainer's arguments; `each_epoch` limits checkpoints to the ends of epochs (for I-STAR)."""
     long_epoch = settings.steps_per_epoch > _CHECKPOINT_STEPS and not each_epoch
     other = not torch.cuda.is_available() and (torch.xpu.is_available() or torch.backends.mps.is_available())
     optimizer = "adamw_torch" if other else "adamw_torch_fused"  # saves a fifth of the time per step on a CPU
@@ -321,9 +321,9 @@ def _logits_and_labels(found: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _choose_pool(settings: Settings, loss: Any, reader: Reader) -> Any:
-    """Return the pooling for the regularizer: from the settings, or else as in its paper.
+    """Return the pooling mode for the regularizer: from the settings, or else as in its paper.
 
-    For a left-to-right model, the first token is never used, because its state does not depend on the text.
+    For a causal model, the first token is never used, because its state does not depend on the text.
     """
     own = getattr(loss, "pool", "cls")
     return settings.pool or (reader.pool if own == "cls" else own)

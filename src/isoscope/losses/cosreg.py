@@ -11,7 +11,7 @@ from isoscope.metrics.cosine import mean_cosine
 class CosReg(Regularizer):
     """A regularizer that spreads the directions of the states: weight · (mean cosine of all pairs of rows).
 
-    Positive weights push vectors apart, negative ones pull them together. The mean is computed exactly, over all pairs.
+    Positive weights push vectors apart; negative weights pull them together. The mean is exact, over all pairs.
     A low mean cosine does not prove isotropy: centering alone makes it 0, regardless of the spectrum.
 
     Parameters
@@ -51,5 +51,5 @@ class CosReg(Regularizer):
         return mean * ((n - 1) / n) if self.reference else mean
 
     def extra_repr(self) -> str:
-        """Return the parameters for the printed module."""
+        """Return the parameters to show in the module's repr."""
         return super().extra_repr() + (", reference=True" if self.reference else "")

@@ -21,7 +21,7 @@ class IStar(Regularizer):
 
     IsoScore* is the IsoScore of (1−ζ)Σ_X + ζΣ_S, where Σ_X is the covariance of the batch. Σ_S is the covariance of a
     large sample of the same states. The gradient flows through Σ_X only. Positive weights raise isotropy. Negative
-    weights lower it, which improved the results of the authors.
+    weights lower it, which improved the results in the authors' experiments.
 
     Σ_S becomes outdated as the model learns. `attach(...).follow(trainer)` recomputes it at each epoch from at least
     250,000 token states of the training set, in evaluation mode. It excludes padding, which the published code
@@ -32,7 +32,7 @@ class IStar(Regularizer):
     weight : float
         The weight λ of the term.
     zeta : float
-        The weight ζ of Σ_S; with 0, no Σ_S is needed.
+        The weight ζ of Σ_S; if it is 0, Σ_S is not needed.
 
     Examples
     --------
@@ -57,16 +57,16 @@ class IStar(Regularizer):
         super().__init__(weight)
         self.zeta = check_real(zeta, "zeta")
         if not 0 <= self.zeta <= 1:
-            raise ParameterError(f"zeta is {zeta}: need a number between 0 and 1")
+            raise ParameterError(f"zeta is {zeta}: need a number in [0, 1]")
         self.shrinkage: torch.Tensor | None
         self.register_buffer("shrinkage", None)
 
     def refresh(self, covariance: Array | Sketch) -> None:
-        """Set Σ_S: a (d, d) covariance, or a `Sketch` of the states."""
+        """Set Σ_S from a covariance matrix of shape (d, d), or from a `Sketch` of the states."""
         matrix = covariance.covariance() if isinstance(covariance, Sketch) else covariance
         values = to_numpy(check_points(matrix, name="covariance")[1])
         if values.shape[0] != values.shape[1]:
-            raise ShapeError(f"the covariance has shape {values.shape}: need (d, d), or a Sketch of the states")
+            raise ShapeError(f"the covariance has shape {values.shape}: need shape (d, d), or a Sketch of the states")
         self.shrinkage = torch.tensor(values, dtype=torch.float32)
 
     def penalty(self, states: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
@@ -81,12 +81,12 @@ class IStar(Regularizer):
         if self.shrinkage is None:
             raise ParameterError(
                 "IStar has no shrinkage covariance yet: call attachment.follow(trainer), which computes it at each "
-                "epoch, or attachment.refresh(loader) in your own training loop, or set zeta=0"
+                "epoch; in your own training loop, call attachment.refresh(loader); or set zeta=0"
             )
         if self.shrinkage.device != states.device:
             self.shrinkage = self.shrinkage.to(states.device)
         return 1 - isoscore_star(states, self.shrinkage, self.zeta)
 
     def extra_repr(self) -> str:
-        """Return the parameters for the printed module."""
+        """Return the parameters to show in the module's repr."""
         return f"{super().extra_repr()}, zeta={self.zeta:g}"

@@ -1,4 +1,4 @@
-"""The persistent entropy of each class as a regularizer, which shrinks the longest bars."""
+"""Persistent entropy as a regularizer: it shrinks the longest bars of each class."""
 
 from __future__ import annotations
 
@@ -11,24 +11,26 @@ from isoscope.metrics.topology import h0_barcode, persistent_entropy, select_bar
 
 
 class PersistentEntropy(Regularizer):
-    """A regularizer that makes the gaps within each class equally large: −weight · Σ_class E(bars of the class).
+    """A regularizer that evens out the gaps within each class: −weight · Σ_class E(bars of the class).
 
     The bars are the edge lengths of the minimum spanning tree of a class's states. E is their entropy, which is largest
-    if all bars are equal, so the longest edges shrink. By default the states are those of the first token in the last
-    hidden layer.
+    if all bars have the same length, so training shortens the longest edges. By default, the states are those of the
+    first token in the last hidden layer.
 
-    A class with fewer than 3 examples in the batch has fewer than two bars and adds nothing. The published code needs 5
-    examples, and fails with fewer. Identical points produce bars of length 0, which have no gradient.
+    A class with fewer than 3 examples in the batch has fewer than two bars and adds nothing to the loss. The published
+    code needs at least 5 examples and fails with fewer. Identical points produce bars of length 0, which have no
+    gradient.
 
     Parameters
     ----------
     weight : float
         The weight of the term; 1 in the paper.
     select : bool
-        Whether to use only the bars that are features (`select_bars`), as the paper proposes, or all bars.
+        Whether to use only the bars that `select_bars` selects as features, as the paper proposes; otherwise, all bars
+        are used.
     per_class : bool
-        Whether to sum over the classes in the labels, or to treat the batch as one class. Rows with the label −100 are
-        ignored.
+        Whether to sum over the classes in the labels; otherwise, the batch is treated as one class. Rows with the label
+        −100 are ignored.
     noise_weight : float
         The weight of a term that maximizes the mean length of the unselected bars. The paper does not mention this
         term. The published code includes it with weight 0.5 and calls it L2; its notebook uses 0.05.
@@ -75,7 +77,7 @@ class PersistentEntropy(Regularizer):
             return [states]
         if labels.is_floating_point():
             raise ParameterError(
-                f"labels have dtype {labels.dtype}: need integers as classes; "
+                f"labels have dtype {labels.dtype}: need integer class labels; "
                 "without classes, use PersistentEntropy(per_class=False)"
             )
         labels = labels.long()  # in uint8, 156 would equal −100
@@ -91,7 +93,7 @@ class PersistentEntropy(Regularizer):
         return entropy + self.noise_weight * noise.mean() if self.noise_weight and len(noise) else entropy
 
     def extra_repr(self) -> str:
-        """Return the parameters for the printed module."""
+        """Return the parameters to show in the module's repr."""
         noise = f", noise_weight={self.noise_weight:g}" if self.noise_weight else ""
         return f"{super().extra_repr()}, select={self.select}, per_class={self.per_class}{noise}"
 

@@ -13,7 +13,7 @@ from isoscope._core.errors import ParameterError, ShapeError
 
 
 def is_parallel() -> bool:
-    """Return whether several processes train together."""
+    """Return whether training is distributed over several processes."""
     return bool(dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
 
 
@@ -26,8 +26,8 @@ def gather_rows(rows: torch.Tensor) -> torch.Tensor:
     """Return the rows of all processes in rank order; processes may have different numbers of rows.
 
     Each process receives the gradient of its own rows, times the number of processes. Trainers average gradients over
-    processes, so the result equals the gradient of a single process with the complete batch. The backward pass sends
-    nothing, because the trainer communicates at that time.
+    processes, so the result equals the gradient of a single process with the complete batch. The backward pass does
+    not communicate, because the trainer communicates at that time.
     """
     sizes = _gather_sizes(rows)
     return _GatherRows.apply(rows, sizes)
@@ -59,10 +59,10 @@ class _GatherRows(torch.autograd.Function):  # type: ignore[misc]
 class Regularizer(nn.Module):  # type: ignore[misc]
     """The base class of regularizers: a loss term computed from hidden states, `weight` times `penalty`.
 
-    To write your own, define `penalty(states, labels)`; `attach` accepts it like the others.
+    To write your own, define `penalty(states, labels)`; `attach` accepts it like the built-in regularizers.
 
-    In data-parallel training, the states of all processes are measured together. They are measured in at least float32,
-    even under autocast. Batches that are too small add zero and are counted in `skipped`.
+    In data-parallel training, the term is computed from the states of all processes together. It is computed in at
+    least float32, even under autocast. Batches that are too small add zero and are counted in `skipped`.
 
     Examples
     --------
@@ -78,13 +78,13 @@ class Regularizer(nn.Module):  # type: ignore[misc]
     layer: int | str = -1
     """The default layer for `attach`."""
     pool: str = "cls"
-    """The default pooling for `attach`."""
+    """The default pooling mode for `attach`."""
     together: bool = False
-    """Whether the states of several layers are measured together; otherwise the mean over layers is used."""
+    """Whether the term is computed from the states of all layers together; otherwise, it is the mean over layers."""
     needs_labels: bool = False
     """Whether `penalty` requires labels."""
     takes_groups: bool = False
-    """Whether `penalty` accepts `groups`: the text of each row, if rows are tokens."""
+    """Whether `penalty` accepts `groups`: the index of each row's text, if rows are tokens."""
 
     def __init__(self, weight: float = 1.0) -> None:
         super().__init__()
@@ -92,16 +92,16 @@ class Regularizer(nn.Module):  # type: ignore[misc]
         if not abs(self.weight) < float("inf"):
             raise ParameterError(f"weight is {weight}: need a finite number; a negative weight reverses the effect")
         self.seen = 0
-        """The number of batches, or classes of a batch, seen so far."""
+        """The number of batches seen so far; if the term is computed per class, the number of classes in them."""
         self.skipped = 0
-        """The number of those that added nothing, because they were too small or had only equal rows."""
+        """How many of them were skipped, because they were too small or all their rows were equal."""
 
     def forward(
         self, states: torch.Tensor, labels: torch.Tensor | None = None, groups: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Return the term, a scalar to add to the loss.
+        """Return the regularization term, a scalar to add to the loss.
 
-        `groups` contains the number of each row's text; regularizers without `takes_groups` ignore it.
+        `groups` contains the index of each row's text; regularizers without `takes_groups` ignore it.
         """
         states, labels = _check_states(states, labels)
         groups = _check_groups(states, groups) if self.takes_groups else None
@@ -117,11 +117,11 @@ class Regularizer(nn.Module):  # type: ignore[misc]
             return self.weight * value
 
     def penalty(self, states: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
-        """Return the value to minimize for an (n, d) tensor of states in float32 or float64; n may be 0."""
+        """Return the value to minimize for states of shape (n, d) in float32 or float64; n may be 0."""
         raise NotImplementedError
 
     def extra_repr(self) -> str:
-        """Return the parameters for the printed module."""
+        """Return the parameters to show in the module's repr."""
         return f"weight={self.weight:g}"
 
     def _skip_states(self, states: torch.Tensor) -> torch.Tensor:
@@ -136,7 +136,7 @@ class Regularizer(nn.Module):  # type: ignore[misc]
 def _check_states(states: Any, labels: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
     if not torch.is_tensor(states) or states.ndim != 2:
         given = f"shape {tuple(states.shape)}" if torch.is_tensor(states) else f"type {type(states).__name__}"
-        raise ShapeError(f"the states have {given}: need a torch tensor (n, d), one row per example or token")
+        raise ShapeError(f"the states have {given}: need a torch tensor of shape (n, d), one row per example or token")
     if not states.is_floating_point():
         raise ParameterError(f"the states have dtype {states.dtype}: need floating-point numbers")
     if states.dtype not in (torch.float32, torch.float64):

@@ -12,15 +12,15 @@ from isoscope.metrics.spectra import isoscore
 class UnbiasedIsoScore(Regularizer):
     """A regularizer that raises or lowers the unbiased IsoScore s of the batch: weight · max(0, 1 − s).
 
-    Positive weights raise isotropy, negative ones lower it. The plug-in IsoScore of a small batch depends mostly on the
-    batch size, so I-STAR adds the covariance of a large sample. The unbiased estimate needs no such covariance. Below 1
-    the term is linear in s, so its mean over batches estimates the value for the complete data. Training can push the
-    estimate of a batch above 1, where a further increase has no benefit, so the term is 0 there.
+    Positive weights raise isotropy; negative weights lower it. The plug-in IsoScore of a small batch depends mostly on
+    the batch size, so I-STAR adds the covariance of a large sample. The unbiased estimate needs no such covariance.
+    Below 1, the term is linear in s, so its mean over batches estimates the value for the complete data. Training can
+    push the estimate of a batch above 1, where a further increase has no benefit, so the term is 0 there.
 
     The tokens of one text are not independent. With ``pool="tokens"``, `attach` passes the text of each token as its
-    group, and the score compares only tokens of different texts. Without groups it assumes independent rows.
+    group, and the score compares only tokens of different texts. Without groups, it assumes independent rows.
 
-    Batches with fewer than 4 rows or 4 texts, or with all rows equal, add nothing.
+    Batches with fewer than 4 rows, with fewer than 4 texts, or with all rows equal add nothing to the loss.
 
     Parameters
     ----------

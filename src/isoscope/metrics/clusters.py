@@ -72,7 +72,7 @@ def silhouette(
     metric : {"euclidean", "cosine"}
         The distance: ‖x−y‖, or 1 − cos. "cosine" needs no pairs and is much faster.
     per_point : bool
-        Return the silhouette of each row, (n,), instead of their mean.
+        Return the silhouette of each row, an (n,) array, instead of the mean.
     max_memory : int
         Memory in bytes for the tiles of pairs. With a gradient, all tiles are kept for the backward pass, so use
         batches.
@@ -121,7 +121,7 @@ def choose_clusters(
     numbers : iterable of int
         The numbers of clusters to try, each from 2 to n − 1.
     least : float
-        The lowest silhouette that counts as clusters. If no number reaches it, the choice is 1 (Cai et al.).
+        The minimum silhouette. If no number of clusters reaches it, the choice is 1, as in Cai et al.
     sample : int
         Measure the silhouette on at most this many random rows, the same rows for each number of clusters.
     restarts : int
@@ -205,7 +205,7 @@ def _score_clusterings(X: np.ndarray, clusterings: list[np.ndarray], max_memory:
 
 
 def kmeans_plus_plus(X: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
-    """Return k row numbers chosen by k-means++; the first few can start k-means with fewer clusters."""
+    """Return k row numbers chosen by k-means++; the first m of them can start k-means with m clusters."""
     centered = X - X.mean(axis=0)
     norms = np.einsum("ij,ij->i", centered, centered)
     chosen = [int(rng.integers(len(X)))]

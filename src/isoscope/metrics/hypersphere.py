@@ -59,7 +59,7 @@ def uniformity(X: Array, t: float = 2.0, *, max_memory: int = MAX_MEMORY) -> Arr
     Wang and Isola, Understanding contrastive representation learning through alignment and uniformity, 2020.
     """
     if not 0 < check_real(t, "t") < math.inf:
-        raise ParameterError(f"t is {t}: need a number above 0")
+        raise ParameterError(f"t is {t}: need a positive number")
     xp, X = check_points(X)
     n = X.shape[0]
     wide = accumulator_dtype(xp, X)
@@ -105,7 +105,7 @@ def alignment(X: Array, Y: Array, alpha: float = 2.0) -> Array:
     Wang and Isola, Understanding contrastive representation learning through alignment and uniformity, 2020.
     """
     if not check_real(alpha, "alpha") > 0:
-        raise ParameterError(f"alpha is {alpha}: need a number above 0")
+        raise ParameterError(f"alpha is {alpha}: need a positive number")
     xp, X = check_points(X, min_rows=1)
     other, Y = check_points(Y, min_rows=1, name="Y")
     if other is not xp:

@@ -22,7 +22,7 @@ from isoscope._core.arrays import (
     to_numpy,
     unit_rows,
 )
-from isoscope._core.errors import InputError, ParameterError, TooFewRowsError, warn_data
+from isoscope._core.errors import InputError, ParameterError, TooFewRowsError, plural, warn_data
 from isoscope._core.pairs import MAX_MEMORY, nearest_neighbors, scale_to_safe_range
 from isoscope._core.random import check_seed
 
@@ -87,8 +87,8 @@ def lid(
     Notes
     -----
     Neighbors at distance zero (duplicates) are left out of their row's estimate. Rows whose neighbors all have the
-    same distance have no estimate and are left out, as are zero rows for "cosine". A `DataWarning` counts them. With a
-    gradient, an (n, k, d) array is kept in memory, so use batches.
+    same distance have no estimate and are left out, as are zero rows for "cosine". A `DataWarning` states how many.
+    With a gradient, an (n, k, d) array is kept in memory, so use batches.
 
     Examples
     --------
@@ -171,7 +171,7 @@ def two_nn(
 
     Notes
     -----
-    A row with a duplicate has no ratio and is left out. A `DataWarning` counts such rows.
+    A row with a duplicate has no ratio and is left out. A `DataWarning` states how many.
 
     Examples
     --------
@@ -185,7 +185,7 @@ def two_nn(
     Facco et al., Estimating the intrinsic dimension of datasets by a minimal neighborhood information, 2017.
     """
     if not 0 <= check_real(discard, "discard") < 1:
-        raise ParameterError(f"discard is {discard}: need a number of at least 0 and below 1")
+        raise ParameterError(f"discard is {discard}: need a number in [0, 1)")
     xp, X = check_points(X, min_rows=3, min_dims=1)
     distances = _neighbor_distances(xp, X, 2, "euclidean", sample, seed, max_memory)
     value = two_nn_slope(xp, distances, float(xp.finfo(result_dtype(xp, X)).eps), discard)
@@ -200,7 +200,7 @@ def two_nn_slope(xp: Any, distances: Array, eps: float, discard: float) -> Array
     kept = max(0, min(int(n * (1 - discard)), n - 1))  # the largest ratio has F = 1, and log 0 is not finite
     if kept < 2:
         raise TooFewRowsError(
-            f"{n} rows of X have no duplicate, and only {kept} of them remain after discard: need at least 2"
+            f"X has {plural(n, 'row')} without a duplicate, of which {kept} remain after discard: need at least 2"
         )
     pairs = take(xp, distances, np.flatnonzero(known))
     logs = xp.log(pairs[:, 1] / pairs[:, 0])

@@ -104,7 +104,7 @@ class LogSum(NamedTuple):
         return cls(largest, xp.sum(xp.exp(projected - largest), axis=0))
 
     def plus(self, xp: Any, other: LogSum) -> LogSum:
-        """Return the sum over the rows of both sums."""
+        """Return the sum over the rows of both."""
         largest = xp.maximum(self.largest, other.largest)
         some = largest > -math.inf  # the largest of no rows is −inf
         base = xp.where(some, largest, xp.zeros_like(largest))

@@ -229,7 +229,7 @@ def _grouped_interval(xp: Any, X: Array, texts: Groups, confidence: float) -> Es
 
 
 def _grouped_sums(xp: Any, X: Array, texts: Groups) -> tuple[Array, Array, GroupSums]:
-    """Return X (rescaled if its squares would overflow or underflow), a central point, and the sums of its groups."""
+    """Return X, which may be rescaled to avoid overflow, a central point, and the sums over each group of rows."""
     if not is_traced(X):
         X = rescale(xp, X, X - X[:1, :])
     center = central_point(xp, X, accumulator_dtype(xp, X))
@@ -381,7 +381,7 @@ def spectrum(X: Array, *, center: bool = True) -> Array:
 
 
 def anisotropy(X: Array, k: int = 3, *, center: bool = False) -> Array:
-    """Return the share of the total variance along each of the k strongest axes: near 1/d if isotropic, 1 on a line.
+    """Return the shares of variance along the k leading principal axes: near 1/d if isotropic, 1 on a line.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Read and write sketch files: safetensors files that store scalar values as JSON in the header; no pickle."""
+"""Read and write sketch files: safetensors files that store scalar values as JSON in the header, without pickle."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def write(path: str | os.PathLike[str], tensors: dict[str, np.ndarray], numbers: dict[str, Any]) -> None:
-    """Write tensors and numbers to a file, atomically."""
+    """Atomically write tensors and numbers to a file."""
     from safetensors.numpy import save_file
 
     version = _VERSION if any(name.startswith("groups.") for name in tensors) else 1
@@ -43,7 +43,7 @@ def read(path: str | os.PathLike[str], build: Callable[[dict[str, np.ndarray], d
     from safetensors import SafetensorError, safe_open
 
     if Path(path).is_dir():
-        raise FileFormatError(f"{path} is a folder: need a file that Sketch.save wrote")
+        raise FileFormatError(f"{path} is a folder: need a file written by Sketch.save")
     try:
         with safe_open(path, framework="np") as file:
             metadata = file.metadata() or {}

@@ -1,7 +1,7 @@
-"""Sums over a few blocks of groups in a sketch, for estimates and intervals that allow for dependent rows.
+"""Sums over a few blocks of groups in a sketch, for estimates and intervals that are valid for dependent rows.
 
 A hash of the group's name determines its block, so sketches of different parts agree on it: the rows of a group may be
-in any number of parts, and addition is associative and commutative. Up to 20 groups have a block each. With more
+in any number of parts, and addition is associative and commutative. Up to 20 groups get one block each. With more
 groups, blocks of neighboring hashes are merged until at most 20 remain. Rows of different blocks belong to different
 groups, so the estimates of `isoscope._core.grouped_traces` also hold with blocks in place of groups.
 """
@@ -50,17 +50,17 @@ class GroupBlocks:
     """The sums for each block of groups, in the order of the blocks' keys."""
 
     keys: np.ndarray
-    """The first `bits` bits of the hashes, the same for all groups of a block."""
+    """The first `bits` bits of the group hashes, which all groups in a block share."""
     bits: int
     most: int
     counts: np.ndarray
     means: np.ndarray
     scatters: np.ndarray
-    """(blocks, d, d): Σ(x−x̄)(x−x̄)ᵀ about each block's mean."""
+    """The scatter matrices Σ(x−x̄)(x−x̄)ᵀ about each block's mean, a (blocks, d, d) array."""
     unit_sums: np.ndarray
     unit_squares: np.ndarray
     names: RowCounts
-    """The distinct groups."""
+    """The counts of distinct groups."""
 
     @classmethod
     def of(cls, X: np.ndarray, groups: Groups, most: int) -> GroupBlocks:
@@ -122,7 +122,7 @@ class GroupBlocks:
         return len(self) > MIN_GROUPS
 
     def traces(self, mean: np.ndarray, unit: float) -> Traces:
-        """Return the unbiased traces of the covariance after division by `unit`; `mean` is the mean of all rows."""
+        """Return the unbiased traces of the covariance divided by `unit`; `mean` is the mean of all rows."""
         if len(self) < MIN_GROUPS:
             raise TooFewRowsError(
                 f"the sketch has {self.groups} groups: need at least {MIN_GROUPS}, because the estimate compares rows "
@@ -172,7 +172,7 @@ class GroupBlocks:
 
     @classmethod
     def load(cls, tensors: dict[str, np.ndarray], numbers: dict[str, Any]) -> GroupBlocks:
-        """Return the blocks with these `tensors` and `numbers`."""
+        """Rebuild the blocks from their `tensors` and `numbers`."""
         values: dict[str, Any] = {**tensors, **numbers}
         names = RowCounts(*(values.pop(f"names.{name}") for name in ("hashes", "counts", "total", "level")))
         return cls(names=names, **values)

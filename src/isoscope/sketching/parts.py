@@ -91,27 +91,27 @@ class TypeSums:
         return flat == {(k,)} and self.means.shape == self.unit_sums.shape == (k, d)
 
     def tensors(self) -> dict[str, np.ndarray]:
-        """Return the arrays to save; the names are stored as bytes of JSON, so that no pickle is needed."""
+        """Return the arrays to save; the names are stored as JSON bytes, so that no pickle is needed."""
         arrays = {name: getattr(self, name) for name in self.__dataclass_fields__}
         arrays["names"] = np.frombuffer(json.dumps(self.names.tolist()).encode(), np.uint8)
         return arrays
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, np.ndarray]) -> TypeSums:
-        """Return the sums with these `tensors`."""
+        """Rebuild the sums from their `tensors`."""
         return cls(**(tensors | {"names": np.asarray(json.loads(tensors["names"].tobytes().decode()))}))
 
 
 CAPACITY = 2**16
-"""The largest number of distinct rows to remember. Up to it the count is exact; above, it is estimated."""
+"""The maximum number of distinct rows to remember; up to this number, counts are exact, and above it, estimated."""
 
 
 @dataclass(frozen=True)
 class RowCounts:
     """The number of copies of each distinct row whose 64-bit hash is below 2^(64 − level).
 
-    The values of a row alone decide whether it is remembered, so the counts of different parts agree: addition is
-    associative and commutative, and all copies of a row are counted or none (distinct sampling, Gibbons 2001).
+    Whether a row is remembered depends only on its values, so the counts of different parts are consistent: addition is
+    associative and commutative, and either all copies of a row are counted or none (distinct sampling, Gibbons 2001).
     """
 
     hashes: np.ndarray

@@ -26,7 +26,7 @@ from isoscope._core.arrays import (
     to_numpy,
     warn_if_transposed,
 )
-from isoscope._core.errors import InputError, MissingValueError, ParameterError, ShapeError, TooFewRowsError
+from isoscope._core.errors import InputError, MissingValueError, ParameterError, ShapeError, TooFewRowsError, plural
 from isoscope._core.formulas import Moments
 from isoscope._core.memory import tile_bytes
 from isoscope._core.threads import map_in_threads
@@ -54,17 +54,17 @@ def sketch_chunks(source: Any, types: Any, groups: Any, nonfinite: Nonfinite) ->
     for part in map_in_threads(sketch_item, chunks, expected):
         total = total + part
     if not total.n:
-        raise TooFewRowsError("the source has no finite row: need at least one")
+        raise TooFewRowsError("the source has no finite rows: need at least one row without NaN or infinity")
     return total
 
 
 def _chunks(source: Any, types: Any, groups: Any) -> tuple[Iterator[tuple[int, Any, Any, Any]], int]:
-    """Return an iterator of (number of the first row, chunk, its types, its groups), and the number of chunks."""
+    """Return an iterator of (number of the first row, chunk, types, groups), and the number of chunks."""
     if hasattr(source, "ndim") or (isinstance(source, list) and not _holds_chunks(source)):
         sliceable = hasattr(source, "ndim") and not hasattr(source, "to_numpy")  # a DataFrame is sliced differently
         X = source if sliceable else as_real_array(source, "source")[1]
         if X.ndim != 2:
-            raise ShapeError(f"source has shape {tuple(X.shape)}: need (n, d), one row per vector")
+            raise ShapeError(f"source has shape {tuple(X.shape)}: need shape (n, d), one row per vector")
         n, d = X.shape
         warn_if_transposed(n, d, "source")
         types, groups = _check_labels(types, n, "types"), _check_labels(groups, n, "groups")
@@ -74,15 +74,17 @@ def _chunks(source: Any, types: Any, groups: Any) -> tuple[Iterator[tuple[int, A
             for p in parts
         ), len(parts)
     if not isinstance(source, Iterable):
-        raise ParameterError(f"source is a {type(source).__name__}: need an (n, d) array, or an iterable of chunks")
+        raise ParameterError(
+            f"source is a {type(source).__name__}: need an array of shape (n, d), or an iterable of chunks"
+        )
     if types is not None:
         raise ParameterError(
-            "types cannot be passed separately if the source yields chunks: yield pairs (chunk, its types) instead"
+            "types cannot be passed separately if the source yields chunks: yield pairs (chunk, types) instead"
         )
     if groups is not None:
         raise ParameterError(
-            "groups cannot be passed separately if the source yields chunks: yield triples (chunk, its types or None, "
-            "its groups) instead"
+            "groups cannot be passed separately if the source yields chunks: yield triples (chunk, types or None, "
+            "groups) instead"
         )
 
     def walk() -> Iterator[tuple[int, Any, Any, Any]]:
@@ -90,8 +92,8 @@ def _chunks(source: Any, types: Any, groups: Any) -> tuple[Iterator[tuple[int, A
         for item in source:
             if isinstance(item, tuple) and len(item) not in (2, 3):
                 raise ParameterError(
-                    f"a chunk is a tuple of length {len(item)}: need an array, a pair (array, its types), or a triple "
-                    "(array, its types or None, its groups)"
+                    f"a chunk is a tuple of length {len(item)}: need an array, a pair (array, types), or a triple "
+                    "(array, types or None, groups)"
                 )
             chunk, chunk_types, *more = item if isinstance(item, tuple) else (item, None)
             chunk = as_real_array(chunk, "chunk")[1]
@@ -147,9 +149,9 @@ class Sketch:
     nonfinite: int = 0
     """The number of rows with NaN or infinity, which all other sums leave out."""
     least_norm: float = np.inf
-    """The smallest length of a row."""
+    """The smallest norm of a row."""
     greatest_norm: float = 0.0
-    """The largest length of a row."""
+    """The largest norm of a row."""
     rows: RowCounts = field(default_factory=lambda: RowCounts.of(np.zeros(0, np.uint64)))
     """The counts of distinct rows."""
     types: TypeSums | None = None
@@ -298,7 +300,9 @@ class Sketch:
             )
         self._check_measurable(4, dimensions=2, variance=True)
         if not self.groups.can_estimate:
-            raise TooFewRowsError(f"the sketch has {self.groups.groups} groups: need at least 5 for an interval")
+            raise TooFewRowsError(
+                f"the sketch has {plural(self.groups.groups, 'group')}: need at least 5 for an interval"
+            )
         left = [formulas.isoscore(traces, self.d) for traces in self._left_out()]
         spread = formulas.jackknife_error([float(value) for value in left])
         return formulas.student_interval(self.isoscore(unbiased=True), spread, confidence, len(left) - 1)
@@ -356,7 +360,7 @@ class Sketch:
         return np.maximum(np.linalg.eigvalsh(matrix)[::-1], 0)
 
     def anisotropy(self, k: int = 3, *, center: bool = False) -> np.ndarray:
-        """Return the share of the variance along each of the k strongest axes; see `isoscope.anisotropy`."""
+        """Return the share of the variance along each of the k leading principal axes; see `isoscope.anisotropy`."""
         self._check_measurable(1)
         if not 1 <= check_integer(k, "k") <= self.d:
             raise ParameterError(f"k is {k}: need 1 ≤ k ≤ {self.d}")
@@ -375,7 +379,7 @@ class Sketch:
     def cosine_contribution(self) -> np.ndarray:
         """Return each dimension's contribution to the mean cosine; see `isoscope.cosine_contribution`."""
         if self.n < 2:
-            raise TooFewRowsError(f"the sketch has {self.n} rows: need at least 2")
+            raise TooFewRowsError(f"the sketch has {plural(self.n, 'row')}: need at least 2")
         return np.asarray(formulas.mean_cosine(self.n, self.unit_sum, self.unit_squares))
 
     def intra_similarity(self) -> float:
@@ -428,9 +432,9 @@ class Sketch:
         self, rows: int, *, dimensions: int = 1, variance: bool = False, nonzero: bool = False
     ) -> None:
         if self.n < rows:
-            raise TooFewRowsError(f"the sketch has {self.n} rows: need at least {rows}")
+            raise TooFewRowsError(f"the sketch has {plural(self.n, 'row')}: need at least {rows}")
         if self.d < dimensions:
-            raise ShapeError(f"the sketch has {self.d} dimensions: need at least {dimensions}")
+            raise ShapeError(f"the sketch has {plural(self.d, 'dimension')}: need at least {dimensions}")
         if nonzero and not self.greatest_norm > 0:
             raise InputError(f"all {self.n} rows are zero: need at least one nonzero row")
         trace = np.trace(self.scatter)
@@ -441,8 +445,8 @@ class Sketch:
 
     def _format_range_error(self, what: str) -> str:
         return (
-            f"the longest row has length {self.greatest_norm:.3g}: its {what} are outside the range of float64; "
-            "rescale the rows"
+            f"the largest row norm is {self.greatest_norm:.3g}, and the {what} of the rows overflow or underflow "
+            "float64: rescale the rows"
         )
 
     def _require_types(self) -> TypeSums:
@@ -453,12 +457,12 @@ class Sketch:
     # saving and loading
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the sketch to a safetensors file, atomically."""
+        """Atomically write the sketch to a safetensors file."""
         file.write(path, self._tensors(), self._numbers())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Sketch:
-        """Read a sketch that `save` wrote."""
+        """Read a sketch written by `save`."""
         return file.read(path, cls._from_parts)
 
     @classmethod
@@ -480,7 +484,7 @@ class Sketch:
             raise KeyError(", ".join(sorted(missing)))
         shapes = {tensors[name].shape for name in ("mean", "cubic", "unit_sum", "unit_squares")}
         if shapes != {(loaded.d,)} or loaded.scatter.shape != (loaded.d, loaded.d):
-            raise ValueError(f"its arrays have {sorted(shapes)} and {loaded.scatter.shape} entries")
+            raise ValueError(f"its arrays have inconsistent shapes: {sorted(shapes)} and {loaded.scatter.shape}")
         fitting = all(each.fits(loaded.d) for each in (loaded.types, loaded.groups) if each is not None)
         if rows.hashes.shape != rows.counts.shape or not fitting:
             raise ValueError("its arrays have inconsistent lengths")
@@ -516,7 +520,7 @@ def _sketch_chunk(
 
     _, chunk = as_real_array(chunk, "chunk")
     if chunk.ndim != 2 or chunk.shape[1] < 1:
-        raise ShapeError(f"chunk has shape {tuple(chunk.shape)}: need (m, d), one row per vector")
+        raise ShapeError(f"chunk has shape {tuple(chunk.shape)}: need shape (m, d), one row per vector")
     X = to_numpy(chunk)
     n, d = X.shape
     row_types = None if types is None else encode_labels(types, n, name="types", min_groups=0)
@@ -544,7 +548,7 @@ def _sketch_chunk(
     if m < n and nonfinite == "raise":
         raise MissingValueError(
             f"{n - m} of the {n} rows {first}…{first + n - 1} contain NaN or infinity, first in row "
-            f'{first + int(np.argmin(finite))}: fix them, or drop them with nonfinite="drop" (--nonfinite drop)'
+            f'{first + int(np.argmin(finite))}: fix them, or drop them with nonfinite="drop" (CLI: --nonfinite drop)'
         )
     if not m:
         return Sketch(nonfinite=n)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from isoscope._core.errors import FileFormatError, MissingValueError, ShapeError
+from isoscope._core.errors import FileFormatError, MissingValueError, ShapeError, plural
 from isoscope._io.tables import check_unique
 from isoscope.stores.columns import choose_columns, choose_dimensions, choose_vectors
 from isoscope.stores.in_memory import check_rows
@@ -137,13 +137,13 @@ class ArrowStore(Store):
                 first = next(self._batches(piece, self._lists, 1)).column(0)[0]
                 if not first.is_valid:
                     raise MissingValueError(
-                        f"{self._where}: {self._lists[0]} is null in row 0: drop the rows without a vector"
+                        f"{self._where}: column {self._lists[0]} is null in row 0; drop the rows without a vector"
                     )
                 return len(first)
         raise AssertionError
 
     def _matrix(self, batch: Any, rows: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Return the vectors of a record batch, (m, d); `rows` are their row numbers, for messages."""
+        """Return the vectors of a record batch, an (m, d) array; `rows` are their row numbers, for messages."""
         if self._wide:
             return self._stack_columns(batch, rows)
         import pyarrow.compute as pc
@@ -152,18 +152,22 @@ class ArrowStore(Store):
         lists = _storage_array(batch.column(name))
         if lists.null_count:
             row = rows[_first_null(lists)]
-            raise MissingValueError(f"{self._where}: {name} is null in row {row}: drop the rows without a vector")
+            raise MissingValueError(
+                f"{self._where}: column {name} is null in row {row}; drop the rows without a vector"
+            )
         lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
         if (lengths != self.dim).any():
             at = int(np.argmax(lengths != self.dim))
             raise ShapeError(
-                f"{self._where}: {name} has {lengths[at]} numbers in row {rows[at]}: need {self.dim}, as in the first "
-                "row"
+                f"{self._where}: column {name} has {plural(lengths[at], 'number')} in row {rows[at]}: need "
+                f"{self.dim}, as in the first row"
             )
         numbers = lists.flatten()
         if numbers.null_count:
             row = rows[_first_null(numbers) // self.dim]
-            raise MissingValueError(f"{self._where}: {name} has a null in the vector of row {row}: fix or drop the row")
+            raise MissingValueError(
+                f"{self._where}: column {name} has a null inside the vector of row {row}; fix or drop it"
+            )
         matrix: np.ndarray = numbers.to_numpy().reshape(-1, self.dim)
         return matrix.astype(self.dtype, copy=False)
 
@@ -173,7 +177,7 @@ class ArrowStore(Store):
             numbers = batch.column(name)
             if numbers.null_count:
                 row = rows[_first_null(numbers)]
-                raise MissingValueError(f"{self._where}: {name} is null in row {row}: fix or drop the row")
+                raise MissingValueError(f"{self._where}: column {name} is null in row {row}; fix or drop the row")
             matrix[:, i] = numbers.to_numpy(zero_copy_only=False)
         return matrix
 

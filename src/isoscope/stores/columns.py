@@ -86,14 +86,14 @@ def choose_vectors(candidates: Sequence[str], wanted: ColumnSpec, where: str, *,
             return wanted.vectors
         if wanted.vectors in others:
             raise ParameterError(
-                f"{where}: {wanted.vectors} does not contain vectors; {_describe_candidates(candidates)}"
+                f"{where}: column {wanted.vectors} does not contain vectors; {_describe_candidates(candidates)}"
             )
         raise NotFoundError(f"{where} has no column named {wanted.vectors}; {_describe_candidates(candidates)}")
     if len(candidates) == 1:
         return candidates[0]
     if not candidates:
         has = f"; its columns are {format_names(others)}" if others else ""
-        raise NotFoundError(f"{where} contains no vectors{has}: need a column of equally long lists of numbers")
+        raise NotFoundError(f"{where} contains no vectors{has}: need a column with lists of numbers of equal length")
     for usual in _USUAL_VECTORS:
         for name in candidates:
             if name.lower().rsplit("/")[-1] == usual:
@@ -183,7 +183,7 @@ def check_no_missing(missing: np.ndarray | None, role: str, where: str) -> None:
 
 
 def _frequencies(values: np.ndarray, where: str) -> np.ndarray:
-    """Return frequencies as float64; raise an error unless all are finite and nonnegative."""
+    """Return frequencies as float64; raise an error unless all are finite and non-negative."""
     try:
         numbers = values.astype(np.float64)
     except (TypeError, ValueError):
@@ -192,7 +192,7 @@ def _frequencies(values: np.ndarray, where: str) -> np.ndarray:
     if wrong.any():
         raise ParameterError(
             f"{where} contains {numbers[wrong][0]:g} in row {int(np.argmax(wrong))} "
-            f"({plural(int(wrong.sum()), 'such row')}): frequencies must be finite and at least 0"
+            f"({plural(int(wrong.sum()), 'such row')}): frequencies must be finite and non-negative"
         )
     return numbers
 

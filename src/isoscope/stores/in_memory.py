@@ -124,7 +124,7 @@ class MappedArray:
                 length = before + shape[0] * self._row_bytes
                 window = mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ, offset=place - before)
             except ValueError as error:
-                raise FileFormatError(f"{self.file} became shorter after it was opened: open it again") from error
+                raise FileFormatError(f"{self.file} was truncated after it was opened: open it again") from error
             if self.seen and _file_identity(os.fstat(file.fileno())) != self.seen:
                 raise FileFormatError(f"{self.file} changed after it was opened: open it again")
         if scattered and hasattr(mmap, "MADV_RANDOM"):
@@ -137,16 +137,16 @@ def _file_identity(file: os.stat_result) -> tuple[int, ...]:
 
 
 def check_rows(shape: tuple[int, ...], dtype: np.dtype, where: str) -> None:
-    """Raise an error unless the array contains (n, d) real numbers with at least one row."""
+    """Raise an error unless the array has shape (n, d), at least one row, and real numbers."""
     if dtype.kind not in "fiu":
         what = {"b": "booleans", "O": "objects", "c": "complex numbers"}.get(dtype.kind, f"values of dtype {dtype}")
         raise ParameterError(f"{where} contains {what}: need real numbers (float16, float32 or float64)")
     if len(shape) != 2:
         advice = {
-            1: "; is this a column of labels? Pass a single vector as X.reshape(1, -1)",
-            3: "; pass (batch, tokens, d) states as X.reshape(-1, d), without the padding",
+            1: "; for a single vector, pass X.reshape(1, -1)",
+            3: "; for states of shape (batch, tokens, d), pass X.reshape(-1, d) and drop the padding rows",
         }.get(len(shape), "")
-        raise ShapeError(f"{where} has shape {tuple(shape)}: need (n, d), one row per vector{advice}")
+        raise ShapeError(f"{where} has shape {tuple(shape)}: need shape (n, d), one row per vector{advice}")
     if not shape[0] or not shape[1]:
         empty = "rows" if not shape[0] else "columns"
         raise MissingValueError(f"{where} has no {empty} (shape {tuple(shape)}): need at least one vector")

@@ -34,10 +34,10 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     content = run.read()
     try:
         if not isinstance(content["blocks"], int):
-            raise ValueError("the field blocks is not a number")
+            raise ValueError('the field "blocks" is not a number')
         files = [each for block in content["written"] for each in block.items()]
         if any(Path(name).name != name or not isinstance(checksum, str) for name, checksum in files):
-            raise ValueError("the field written does not list files and checksums")
+            raise ValueError('the field "written" does not list files and checksums')
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise FileFormatError(
             f"{run.manifest} is damaged ({error}): choose another folder, or {RESTART_HINT}"

@@ -56,8 +56,7 @@ def open_stdin(wanted: ColumnSpec) -> Store:
     where = "standard input"
     if sys.stdin is None or sys.stdin.isatty():
         raise NotFoundError(
-            "standard input contains no data: pipe an .npy file into the command, such as isoscope audit - < "
-            "vectors.npy"
+            "standard input contains no data: pipe an .npy file into the command, as in: isoscope audit - < vectors.npy"
         )
     header = _header(sys.stdin.buffer, where)
     check_rows(header.shape, header.dtype, where)

@@ -74,16 +74,16 @@ def open_store(
         - a store.
     vectors : str, optional
         The name of the column, dataset or array that contains the vectors, if there are several.
-    labels, types, text, ids, frequency : str, or sequence with an entry for each row, optional
+    labels, types, text, ids, frequency : str, or sequence with one entry per row, optional
         A column name, or the values: the class of each row, its type (the word or token it is an instance of), its
         text, its id, and the frequency of its word or text. By default, columns with common names (``label``,
         ``token``, ``text``, ``id``, ``frequency``, …) are used. Word vector files are sorted by decreasing frequency,
         so 1/rank is used as the frequency.
-    groups : str, or sequence with an entry for each row, optional
+    groups : str, or sequence with one entry per row, optional
         A column name, or the values: the group of each row. Rows in the same group are not independent, such as the
         tokens of a text or the passages of a document. The default is the column `document`, which `isoscope embed`
         writes.
-    by : str, or sequence with an entry for each row, optional
+    by : str, or sequence with one entry per row, optional
         The groups to audit separately: a column name, one of the roles above (such as "labels"), or the values.
 
     Returns
@@ -206,7 +206,7 @@ def _format(path: Path, start: bytes) -> str:
             f"{path} is compressed with gzip, which is supported only for {', '.join(_TEXT)}: rename or decompress it"
         )
     known = ", ".join(_OPENERS)
-    ending = f"the unknown extension {by_name}" if by_name else "no ending"
+    ending = f"the unknown extension {by_name}" if by_name else "no extension"
     raise FileFormatError(f"{path} has {ending}, and its first bytes match no known format: need one of {known}")
 
 
@@ -244,7 +244,7 @@ def _shards_in(folder: Path) -> list[Path]:
     below = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     hint = f"; did you mean {below[0]}?" if below else ""
     raise NotFoundError(
-        f"{folder} is a folder without vectors: need files that end in one of {', '.join(_OPENERS)}{hint}"
+        f"{folder} is a folder without vectors: need files with one of the extensions {', '.join(_OPENERS)}{hint}"
     )
 
 

@@ -80,7 +80,7 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
             shape, bits = about["shape"], _bits(about["dtype"])
             if start != end or min(shape, default=0) < 0 or 8 * (stop - start) != math.prod(shape) * bits:
                 raise ValueError(
-                    f"the {stop - start} bytes from {start} on do not match shape {shape} of {about['dtype']}"
+                    f"the {stop - start} bytes at offset {start} do not match shape {shape} of {about['dtype']}"
                 )
             end = stop
         if 8 + length + end != size:
@@ -97,5 +97,5 @@ def _bits(dtype: str) -> int:
     """Return the number of bits per value of a dtype, which the name of the dtype contains."""
     digits = re.findall(r"\d+", "8" if dtype == "BOOL" else dtype)
     if not digits:
-        raise ValueError(f"{dtype!r} is not a dtype")
+        raise ValueError(f"{dtype!r} is not a known dtype")
     return int(digits[0])

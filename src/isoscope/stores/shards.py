@@ -43,8 +43,8 @@ class ShardedStore(Store):
                 roles = [*_required_columns(first), *_required_columns(store)]
                 role = next(r for r in roles if first.columns.get(r) != store.columns.get(r))
                 raise ParameterError(
-                    f"{paths[0]} has {first.columns.get(role, 'nothing')} for {role}, but {path} has "
-                    f"{store.columns.get(role, 'nothing')}: need the same columns in all shards"
+                    f"{paths[0]} has {first.columns.get(role, 'no column')} for {role}, but {path} has "
+                    f"{store.columns.get(role, 'no column')}: need the same columns in all shards"
                 )
         super().__init__(name, first.dim, np.result_type(*(store.dtype for store in stores)), columns)
         self._stores, self._paths = stores, paths
@@ -159,7 +159,7 @@ class Span(Store):
         own, start = self._store.slice(self._start, self._start + self._length)
         if self._full_layout is not None and own._layout() is None:
             raise ParameterError(
-                f"{self.name} is in the memory of this process, and its table cannot be sent to workers: omit the "
+                f"{self.name} is held in memory by this process, and its table cannot be sent to workers: omit the "
                 "engine, or write only the vectors with columns=False (on the command line: --vectors-only)"
             )
         return {**self.__dict__, "_store": own, "_start": start}

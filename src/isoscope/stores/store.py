@@ -26,7 +26,7 @@ class Batch(NamedTuple):
     """Consecutive rows of a store."""
 
     start: int
-    """The row number, in the store, of the first row."""
+    """The number of the batch's first row in the store."""
     vectors: np.ndarray
     """The (m, d) vectors, in the precision of the store."""
     columns: dict[str, np.ndarray]
@@ -286,14 +286,14 @@ class Store(ABC):
         return other
 
     def group_by(self, name: str) -> Store:
-        """Return the store with a role or a column as the groups that are audited separately."""
+        """Return the store with a role or column that defines the groups to audit separately."""
         if self.columns.get("by") == name:
             return self
         roles = [role for role, column in self.columns.items() if role != "by" and name in (role, column)]
         if not roles and (name in self._hidden or not self.has_column(name)):
             raise NotFoundError(
-                f"{self.name} has no {name} to group by: it has {self._roles()}; specify another column when you open "
-                f'the store: open_store(…, by="{name}")'
+                f"{self.name} has no column {name} to group by: it has {self._roles()}; specify another column when "
+                f'you open the store: open_store(…, by="{name}")'
             )
         other = copy.copy(self)
         other.columns = {**self.columns, "by": self.columns[roles[0]] if roles else name}
@@ -322,7 +322,7 @@ class Store(ABC):
 
     def _column_name(self, role: str) -> str | None:
         if role not in ROLES:
-            raise ParameterError(f"{role!r} is not a role of a column: need {ALL_ROLES}")
+            raise ParameterError(f"{role!r} is not a column role: choose from {ALL_ROLES}")
         return self.columns.get(role)
 
     def _check_values(self, role: str, values: Any) -> np.ndarray:
@@ -341,7 +341,7 @@ class Store(ABC):
         rows = np.asarray(indices)
         if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
             raise ParameterError(
-                f"indices has dtype {rows.dtype} and shape {rows.shape}: need row numbers of shape (m,)"
+                f"indices has dtype {rows.dtype} and shape {rows.shape}: need an integer array of shape (m,)"
             )
         rows = rows.astype(np.int64)
         if rows.size and not (rows.min() >= 0 and rows.max() < len(self)):
@@ -445,8 +445,8 @@ class MappedStore(Store):
         result = np.asarray(self._function(vectors))
         if result.shape != (len(vectors), self.dim):
             raise ShapeError(
-                f"the function returned shape {result.shape} for {vectors.shape}: need {(len(vectors), self.dim)}, "
-                f"one vector of {self.dim} dimensions per row"
+                f"the function returned shape {result.shape} for input of shape {vectors.shape}: need "
+                f"{(len(vectors), self.dim)}, one vector of {self.dim} dimensions per row"
             )
         return result.astype(self.dtype, copy=False)
 

@@ -219,14 +219,14 @@ class _CellLines:
             numbers = _list_items(row[cell])
             if len(numbers) != self.dim:
                 raise ShapeError(
-                    f"{self.path}, line {number}: {self.names[cell]} has {plural(len(numbers), 'number')}: "
+                    f"{self.path}, line {number}: column {self.names[cell]} has {plural(len(numbers), 'number')}: "
                     f"need {self.dim}, as in the first row"
                 )
             try:
                 matrix[i] = numbers
             except ValueError as error:
                 raise FileFormatError(
-                    f"{self.path}, line {number}: {self.names[cell]} is not a list of numbers: {error}"
+                    f"{self.path}, line {number}: column {self.names[cell]} is not a list of numbers: {error}"
                 ) from None
         return matrix
 
@@ -239,7 +239,7 @@ def open_text_table(path: Path, wanted: ColumnSpec) -> Store:
         raise MissingValueError(f"{path} is empty: need a vector on each line")
     first = lines.lines[0]
     if first.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise FileFormatError(f"{path} is in UTF-16: save it as UTF-8")
+        raise FileFormatError(f"{path} is encoded in UTF-16: save it as UTF-8")
     delimiter = "\t" if kind == ".tsv" else choose_delimiter(_decode(first))
     head = _split_line(first, delimiter)
     has_names = _are_names(head, [_split_line(line, delimiter) for line in lines.lines[1:]])
@@ -248,7 +248,7 @@ def open_text_table(path: Path, wanted: ColumnSpec) -> Store:
     form = _CellLines(path, names, delimiter, int(has_names))
     sample = lines[int(has_names) :]
     if not len(sample):
-        raise MissingValueError(f"{path} has only a line of column names: need at least one vector")
+        raise MissingValueError(f"{path} has only a header line: need at least one vector")
     return LineStore(path, form, _choose_columns(form, form.rows(sample), wanted))
 
 
@@ -296,7 +296,7 @@ def _choose_columns(form: _CellLines, sample: list[list[str]], wanted: ColumnSpe
         form.has_lists, form.cells = True, [names.index(vectors)]
         form.dim = len(_list_items(next(row[form.cells[0]] for row in sample if row[form.cells[0]].strip())))
         if not form.dim:
-            raise ShapeError(f"{where}: {vectors} has no numbers in its first row: need at least one number")
+            raise ShapeError(f"{where}: column {vectors} has no numbers in its first row: need at least one number")
     else:
         form.cells = [names.index(name) for name in numbers]
         form.dim = len(form.cells)
@@ -404,7 +404,7 @@ class _JsonLines:
         vector = value.get(self._key) if isinstance(value, dict) else None
         if vector is None:
             raise MissingValueError(
-                f"{self._where}, line {number}: the field {self._key} is missing; drop the lines without a vector"
+                f'{self._where}, line {number}: the field "{self._key}" is missing; drop the lines without a vector'
             )
         return vector
 

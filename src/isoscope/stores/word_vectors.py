@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope._core.errors import FileFormatError
+from isoscope._core.errors import FileFormatError, plural
 from isoscope._io.lines import LineBlock, parse_numbers, read_lines
 from isoscope.stores.columns import INVERSE_RANK, choose_columns
 from isoscope.stores.in_memory import check_rows
@@ -59,8 +59,8 @@ class _WordLines:
         parts = line.rstrip(b" \t").replace(b"\t", b" ").rsplit(b" ", self.dim)
         if len(parts) <= self.dim:
             raise FileFormatError(
-                f"{self._where}, line {number} has {len(parts) - 1} numbers after the word: need {self.dim}, as in the "
-                "first line; is the file truncated?"
+                f"{self._where}, line {number} has {plural(len(parts) - 1, 'number')} after the word: need "
+                f"{self.dim}, as in the first line; if the file is truncated, copy it again"
             )
         return parts
 
@@ -91,8 +91,8 @@ def open_words(path: Path, wanted: ColumnSpec) -> Store:
         length, form = None, _WordLines(str(path), _count_numbers(first), skip=0)
         if form.dim < 2:  # a single number is a score, not a vector
             raise FileFormatError(
-                f"{path}, line 1: {lines[0][:40].decode('utf-8', 'backslashreplace')!r} is not a word and its vector; "
-                'need "word 0.1 0.2 …" as GloVe and fastText write it'
+                f"{path}, line 1: {lines[0][:40].decode('utf-8', 'backslashreplace')!r} is not a word followed by a "
+                'vector; need "word 0.1 0.2 …" as GloVe and fastText write it'
             )
         if all(_is_fraction(line.split()[0]) for line in lines):
             raise FileFormatError(
@@ -208,7 +208,8 @@ def open_word_binary(path: Path, wanted: ColumnSpec) -> Store:
     cells = head.split()
     if not head.endswith(b"\n") or len(cells) != 2 or not all(cell.isdigit() for cell in cells):
         raise FileFormatError(
-            f"{path} is not a word2vec binary file: its first line must contain the numbers of rows and dimensions"
+            f"{path} is not a word2vec binary file: its first line must contain the number of rows and the "
+            "number of dimensions"
         )
     n, dim = int(cells[0]), int(cells[1])
     check_rows((n, dim), np.dtype(np.float32), str(path))

@@ -25,7 +25,7 @@ def group_by(rows: Iterable[RowT], key: Callable[[RowT], KeyT]) -> dict[KeyT, li
 
 
 def mean_by_seed(rows: Iterable[RowT], value: Callable[[RowT], float], seed: Callable[[RowT], Hashable]) -> Value:
-    """Return the value over seeds, where the number for each seed is the mean over its rows, such as layers.
+    """Average the rows of each seed, such as its layers, and return the averages as a `Value`.
 
     >>> mean_by_seed([(0, 1.0), (0, 3.0), (1, 5.0)], lambda row: row[1], lambda row: row[0]).seeds
     (2.0, 5.0)

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 MAX_POINTS = 800
-"""The largest number of points that are drawn; more would enlarge the file without making the picture clearer."""
+"""The maximum number of points to draw; more would enlarge the file without making the picture clearer."""
 
-_SIDE, _SCATTER_GAP, _LINE_HEIGHT = 200, 24, 22  # side of a picture in a file, gap between pictures, line of text
+_SIDE, _SCATTER_GAP, _LINE_HEIGHT = 200, 24, 22  # side of a picture in a file, gap between pictures, text line height
 _MAX_WIDTH, _LETTER = 960, 8.2  # width of a file, approximate width of a letter in a title
 _MAX_LEGEND_GROUPS = 15
 _MARGIN = 8  # margin inside a picture, so that no dot is clipped
@@ -107,14 +107,14 @@ def _draw_scatter(cloud: Scatter, left: float, top: float) -> tuple[list[Markup]
 def _format_group_count(way: CategoricalColoring | ContinuousColoring) -> str:
     """Return the number of groups as text if there are too many groups for a legend."""
     return (
-        f" ({len(way.names)} of them)"
+        f" ({len(way.names)} groups)"
         if isinstance(way, CategoricalColoring) and len(way.names) > _MAX_LEGEND_GROUPS
         else ""
     )
 
 
 def _make_colorings(cloud: Scatter) -> list[CategoricalColoring | ContinuousColoring]:
-    """Return the colorings: by name, or on a scale if all values are numbers."""
+    """Return the colorings: a continuous scale if all values are numbers, else a color for each group."""
     colorings: list[CategoricalColoring | ContinuousColoring] = []
     for title, values in cloud.colors.items() if cloud.points else ():
         if all(isinstance(each, int | float) for each in values):
@@ -127,9 +127,9 @@ def _make_colorings(cloud: Scatter) -> list[CategoricalColoring | ContinuousColo
 
 
 def _draw_views(cloud: Scatter, way: CategoricalColoring | ContinuousColoring) -> list[tuple[str, list[Markup]]]:
-    """Draw the points along two directions and, if there is a third direction, also in 3-D with axes."""
+    """Draw the points in two dimensions and, if they have a third dimension, also in 3-D with axes."""
     points = np.asarray(cloud.points, np.float64).reshape(len(cloud.points), -1)
-    flat = [("along two directions", draw_points(*_scale_to_picture(points[:, :2]), way))]
+    flat = [("in two dimensions", draw_points(*_scale_to_picture(points[:, :2]), way))]
     if points.shape[1] < 3:
         return flat
     axes = np.vstack([np.zeros(3), np.eye(3) * np.abs(points).max(initial=1e-9) * 0.6])
@@ -141,11 +141,11 @@ def _draw_views(cloud: Scatter, way: CategoricalColoring | ContinuousColoring) -
     names = [
         tag("text", f"{i + 1}", x=f"{across[i - 3]:.0f}", y=f"{down[i - 3]:.0f}", class_="axis-name") for i in range(3)
     ]
-    return [*flat, ("along three directions", [*lines, *draw_points(across[:-4], down[:-4], way), *names])]
+    return [*flat, ("in three dimensions", [*lines, *draw_points(across[:-4], down[:-4], way), *names])]
 
 
 def _project_oblique(points: np.ndarray) -> np.ndarray:
-    """Return a projection of three directions, viewed from the side and from above; the third points up."""
+    """Project 3-D points onto a plane, viewed obliquely from above; the third axis points up."""
     x, y, z = points.T
     right = x * math.cos(_AZIMUTH) - y * math.sin(_AZIMUTH)
     away = x * math.sin(_AZIMUTH) + y * math.cos(_AZIMUTH)
@@ -170,7 +170,7 @@ def _subsample(cloud: Scatter) -> Scatter:
 def _draw_scatter_legend(
     way: CategoricalColoring | ContinuousColoring, x: float, y: float
 ) -> tuple[list[Markup], float]:
-    """Return the legend below a column of a file, and the position of its lower edge."""
+    """Return the legend below a column of charts, and the position of the legend's lower edge."""
     if isinstance(way, ContinuousColoring):
         low, high = way.ends
         steps = [tag("rect", x=x + 20 * i, y=y, width=20, height=10, class_=f"shade-{i}") for i in range(6)]
@@ -272,7 +272,7 @@ def series_names(figure: Figure) -> list[str]:
 
 
 def build_chart(panel: Panel, names: Sequence[str]) -> Chart:
-    """Return a panel as a chart."""
+    """Convert a panel to a chart."""
     heights = (y for each in panel.series for part in (each.y, each.low or (), each.high or ()) for y in part)
     across = fit_scale((x for each in panel.series for x in each.x), log=panel.log_x)
     return Chart(
@@ -290,7 +290,7 @@ def build_chart(panel: Panel, names: Sequence[str]) -> Chart:
 
 
 def _build_line(series: Series, names: Sequence[str]) -> Line:
-    """Return a series as a line that skips unknown points."""
+    """Convert a series to a line, without points that are NaN or infinite."""
     x, y = np.asarray(series.x, np.float64), np.asarray(series.y, np.float64)
     known = np.isfinite(x) & np.isfinite(y)
     low, high = (None if each is None else np.asarray(each, np.float64)[known] for each in (series.low, series.high))
@@ -308,7 +308,7 @@ def _build_line(series: Series, names: Sequence[str]) -> Line:
 
 
 def _named_lines(figure: Figure) -> list[Line]:
-    """Return the first line with each distinct name."""
+    """Return one line for each distinct series name, for the legend."""
     names = series_names(figure)
     panels = [panel for panel in figure.panels if isinstance(panel, Panel)]
     return [
@@ -322,7 +322,7 @@ def _format_tick(value: float) -> str:
 
 
 def _describe_panel(panel: Panel) -> str:
-    """Return a description with the range of each series, for readers who cannot see the chart."""
+    """Return a description of each series, for readers who cannot see the chart."""
     parts = []
     for series in panel.series:
         known = [y for y in series.y if math.isfinite(y)]

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _FOLDER = "finetuning"
 SPEEDUP_PARAMETERS: Mapping[str, Parameter] = {
-    "group_lengths": Parameter(False, False, "yes puts texts of similar length into the same batch, which is faster"),
-    "bf16": Parameter(False, False, "yes trains in bfloat16 where that is safe, which is faster"),
+    "group_lengths": Parameter(False, False, "whether to put texts of similar length into the same batch (faster)"),
+    "bf16": Parameter(False, False, "whether to train in bfloat16 where that is safe (faster)"),
 }
 """Parameters that make fine-tuning faster; they are not part of a paper's protocol."""
 
@@ -42,7 +42,7 @@ def speedup_notes(setting: Setting) -> list[str]:
 
 
 def finetune_arm(bench: ArmContext, model: Model, task: Task, seed: int, **settings: Any) -> dict[str, Any]:
-    """Fine-tune a model with one seed and return its numbers; resume if the arm was interrupted.
+    """Fine-tune a model with one seed and return its results; resume if the arm was interrupted.
 
     Parameters
     ----------
@@ -55,8 +55,8 @@ def finetune_arm(bench: ArmContext, model: Model, task: Task, seed: int, **setti
     seed : int
         The seed of the arm.
     **settings
-        Options of `isoscope.finetune`: regularizer, weight, epochs, limit, … With ``keep_model=True``, the model stays
-        in `model_folder` until the arm is done.
+        Options of `isoscope.finetune`, such as regularizer, weight, epochs and limit. With ``keep_model=True``, the
+        model stays in `model_folder` until the arm is done.
 
     Returns
     -------
@@ -96,12 +96,12 @@ def finetune_arm(bench: ArmContext, model: Model, task: Task, seed: int, **setti
 
 
 def model_folder(bench: ArmContext, seed: int) -> Path:
-    """Return the folder in which `finetune_arm` keeps the model."""
+    """Return the folder in which `finetune_arm` saves the model."""
     return bench.folder / _FOLDER / f"seed-{seed}" / "model"
 
 
 def limit_dev(task: Task, limit: int) -> Task:
-    """Return the task with at most this many dev rows, keeping the share of each class; 0 means all rows."""
+    """Return the task with at most `limit` dev rows, stratified by class; 0 means all rows."""
     if not 0 < limit < len(task.dev):
         return task
     return replace(task, dev=task.dev.part(stratified_sample(task.dev.labels, limit, seed=0)))

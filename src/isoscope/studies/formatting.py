@@ -22,7 +22,7 @@ _MAX_NAME_BYTES = 200  # file systems allow 255; the remainder is for suffixes
 
 
 def format_number(value: float, digits: int, *, signed: bool = False) -> str:
-    """Return a number as text with this many decimals; very small or large numbers use scientific notation.
+    """Return a number as text with `digits` decimals; very small or large numbers use scientific notation.
 
     With `signed`, nonnegative numbers get a plus sign.
 
@@ -37,7 +37,7 @@ def format_number(value: float, digits: int, *, signed: bool = False) -> str:
 
 
 def format_range(values: Iterable[float], digits: int, *, signed: bool = False) -> str:
-    """Return the smallest and the largest value as text, or one number if both have the same text.
+    """Return the smallest and the largest value as text, or one number if both look the same.
 
     >>> format_range([0.25, -1, 3], 1), format_range([2.0, 2.0], 0), format_range([], 3)
     ('−1.0 to 3.0', '2', '–')
@@ -50,7 +50,7 @@ def format_range(values: Iterable[float], digits: int, *, signed: bool = False) 
 
 
 def format_published(published: Number | None, ours: Value | None, digits: int) -> str:
-    """Return a published number with its uncertainty, followed by our number minus it in parentheses."""
+    """Return a published number with its uncertainty and, in parentheses, our number minus the published one."""
     if published is None:
         return ""
     spread = "" if published.uncertainty is None else f" ± {format_number(published.uncertainty, digits)}"
@@ -76,7 +76,7 @@ def format_claim_counts(verdicts: Sequence[Verdict]) -> str:
 
 
 def file_name(key: str) -> str:
-    """Return a file name for an arm's key that is valid on any system; distinct keys have distinct names.
+    """Return a file name for an arm's key; it is valid on any system, and distinct keys have distinct names.
 
     >>> file_name("cola/seed-0")
     'cola--seed-0-439fb5'

@@ -13,7 +13,7 @@ _BLOCK_COUNT, _BLOCK_BYTES = 64, 2**14
 
 @dataclass(frozen=True)
 class Model:
-    """A model: its name on the Hub, its local folder, or a folder or file of word vectors."""
+    """A model, given by its name on the Hub, its local folder, or a folder or file of word vectors."""
 
     place: str
 

@@ -132,7 +132,7 @@ _BADGES = {Holds.yes: "ok", Holds.partly: "look", Holds.no: "bad", Holds.undecid
 
 
 def render_study_page(study: Study, outcome: Outcome, facts: Mapping[str, Any]) -> str:
-    """Return the HTML page of a run, given its outcome and the facts about it."""
+    """Return the HTML page of a run."""
     paper = study.published.paper
     return document(
         f"{paper.title}: replication",
@@ -236,11 +236,11 @@ def _render_notes(outcome: Outcome, facts: Mapping[str, Any]) -> Markup:
     rows: list[tuple[object, object]] = [
         ("Models", ", ".join(facts["models"])),
         ("Data", ", ".join(facts["data"])),
-        ("Version", "quick, smaller than the paper's" if facts["quick"] else "full"),
+        ("Version", "quick (smaller than in the paper)" if facts["quick"] else "full"),
         *(("Parameter", f"{name} {value}") for name, value in facts["parameters"].items()),
         ("Duration", f"{format_run_time(facts)}, {facts['hardware']}"),
         ("Versions", ", ".join(f"{name} {value}" for name, value in facts["versions"].items())),
-        ("±", "standard deviation over the seeds; hover over a cell for the 95% interval of its mean"),
+        ("±", "standard deviation over the seeds; hover over a cell to see the 95% interval of its mean"),
         ("Verdicts", RULE),
         *(("Note", note) for note in outcome.notes),
     ]

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 SETTINGS_SCHEMA = "isoscope.study-settings/1"
 _SEED_PARAMETERS = ("seeds", "draws")  # if they are lists
-_MAX_SEEDS = 1000  # a larger number is probably intended as one seed
+_MAX_SEEDS = 1000  # a larger number is probably meant as a single seed
 _MODEL_FILES = ("config.json", "modules.json", "vectors.npy")  # a model folder contains at least one of them
 
 
@@ -49,7 +49,7 @@ def make_setting(
     quick: bool,
     given: Mapping[str, Any],
 ) -> Setting:
-    """Return the checked settings of a run: the study's defaults, replaced by the given values."""
+    """Return the validated settings of a run: the study's defaults, overridden by the given values."""
     unknown = [name for name in given if name not in study.parameters]
     if unknown:
         raise ParameterError(f"{study.name} has no parameter {unknown[0]}: choose from {', '.join(study.parameters)}")
@@ -120,7 +120,7 @@ def settings_to_dict(study: Study, setting: Setting) -> dict[str, Any]:
 
 
 def compare_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Return the changes that invalidate finished arms: models, data, or parameters without `widens`."""
+    """Return the changes that invalidate finished arms: in models, data, or parameters without `widens`."""
     if old["study"] != new["study"]:
         return [f"it is a run of {old['study']}, not of {new['study']}"]
     widening = {name for name, each in study_by_name(new["study"]).parameters.items() if each.widens}
@@ -188,13 +188,13 @@ def run_study(
     Parameters
     ----------
     name : str
-        One of `isoscope.studies.study.STUDIES`.
+        The name of a study, from `isoscope.studies.study.STUDIES`.
     output : path
         The folder of the run: ``results.json``, ``page.html``, ``summary.md`` with ``figures/``, and ``arms/``.
     models : sequence of str or path, optional
-        Folders, or names on the Hugging Face hub. Default: the paper's models.
+        Folders, or names on the Hugging Face Hub. Default: the paper's models.
     data : path, optional
-        The folder that contains the data sets' folders. Default: data sets are read from the hub.
+        The folder that contains the data sets' folders. Default: data sets are read from the Hugging Face Hub.
     quick : bool
         Run a smaller version that takes minutes and shows the same trends.
     only : str or sequence of str
@@ -245,7 +245,7 @@ def run_study(
 
 
 def _failure(failed: Mapping[str, InputError], more: str = "") -> InputError:
-    """Return the error of the first arm that failed, with the number of failed arms."""
+    """Return an error that names the first failed arm, its error and the number of failed arms."""
     key, error = next(iter(failed.items()))
     others = f" ({plural(len(failed), 'arm')} failed)" if len(failed) > 1 else ""
     return InputError("; ".join(each for each in (f"{key}: {error}{others}", more) if each))
@@ -274,7 +274,7 @@ def _match_keys(arms: Sequence[Arm], patterns: Sequence[str]) -> set[str]:
 
 
 def _choose_arms(arms: Sequence[Arm], asked: set[str], folder: Path) -> list[Arm]:
-    """Return the arms that are requested or finished."""
+    """Return the arms that were requested and those that are finished."""
     return [each for each in arms if each.key in asked or _arm_path(folder, each).exists()]
 
 
@@ -340,7 +340,7 @@ def _read_arm(path: Path, arm: Arm) -> dict[str, Any] | None:
 
 
 def _null_to_nan(value: Any) -> Any:
-    """Return a value that was read from JSON, with null replaced by NaN."""
+    """Replace null (None) by NaN in a value that was read from JSON."""
     if isinstance(value, dict):
         return {name: _null_to_nan(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -388,7 +388,7 @@ def _check_extra(study: Study, setting: Setting) -> None:
 
 
 def verdict_to_dict(verdict: Verdict) -> dict[str, Any]:
-    """Return a verdict as a dictionary for JSON, with the cases that it is derived from."""
+    """Return a verdict as a dictionary for JSON, including the cases on which it is based."""
     return {
         **asdict(verdict.claim),
         "published": verdict.published,
@@ -401,7 +401,7 @@ def verdict_to_dict(verdict: Verdict) -> dict[str, Any]:
 
 
 def read_case(told: Mapping[str, Any]) -> Case:
-    """Return a case from its JSON dictionary, in which null stands for non-finite numbers."""
+    """Create a case from its JSON dictionary, in which null stands for a number that is not finite."""
     low, high = (math.nan if end is None else float(end) for end in told["interval"])
     least, greatest = told["claimed"]
     claimed = (-math.inf if least is None else float(least), math.inf if greatest is None else float(greatest))

@@ -1,4 +1,4 @@
-"""Hidden states that several arms share; they are computed once and saved in the run's shared folder."""
+"""Compute hidden states that several arms share once, and save them in the run's shared folder."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def embed_once(
     finish: Callable[[Store, Path], None] | None = None,
     **options: Any,
 ) -> Path:
-    """Embed texts into the run's shared folder, unless an earlier arm did this, and return the folder of the states.
+    """Embed texts into the run's shared folder, unless an earlier arm did so, and return the folder of the states.
 
-    The states get their final name when they are complete. An interrupted embedding is resumed.
+    The folder gets its final name when the states are complete. An interrupted embedding is resumed.
 
     Parameters
     ----------
@@ -39,10 +39,10 @@ def embed_once(
     texts : callable
         A function that returns the texts; it is not called if the states exist.
     weight : float
-        The share of the arm's progress that embedding takes.
+        The share of the arm's progress bar that embedding takes.
     finish : callable, optional
-        A function that is called with the store and its folder before the states get their final name, to check them or
-        to add files.
+        A function that is called with the store and its folder before the folder gets its final name, to check the
+        states or to add files.
     **options
         Options of `isoscope.embed`.
     """

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Number:
-    """A published number, its uncertainty in the paper (usually a standard deviation), and its location."""
+    """A published number, with its uncertainty (usually a standard deviation) and its location in the paper."""
 
     table: str
     row: str
@@ -83,7 +83,7 @@ class Published:
         return {ours: number for ours, number in cells.items() if number is not None}
 
     def first(self, table: str) -> Number:
-        """Return the first number of a table, which contains the table's location and note."""
+        """Return the first number of a table; it includes the table's location and note."""
         return next(iter(self.tables[table].values()))
 
     def rows(self, table: str) -> list[str]:
@@ -129,7 +129,7 @@ def _parse_numbers(key: str, table: dict[str, Any]) -> dict[tuple[str, str], Num
 
 @dataclass(frozen=True)
 class Value:
-    """One of our numbers over its seeds: the mean, the sample standard deviation, and the 95% interval of the mean.
+    """One of our numbers, aggregated over seeds: the mean, its 95% interval, and the sample standard deviation.
 
     >>> Value.of([1.0, 2.0, 3.0]).interval
     (-0.48..., 4.48...)
@@ -141,14 +141,14 @@ class Value:
 
     @classmethod
     def of(cls, values: Iterable[float] | float) -> Value:
-        """Return the value from one number per seed, or from a single number."""
+        """Create a value from one number per seed, or from a single number."""
         seeds = (float(values),) if isinstance(values, int | float) else tuple(map(float, values))
         spread = stdev(seeds) if len(seeds) > 1 and all(map(math.isfinite, seeds)) else math.nan
         return cls(fmean(seeds), spread, seeds)
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95% interval of the mean, by Student's t; NaN for a single seed."""
+        """The 95% interval of the mean (Student's t); NaN for a single seed."""
         from scipy.stats import t
 
         half = float(t.ppf(0.975, max(len(self.seeds) - 1, 1))) * self.std / math.sqrt(len(self.seeds))
@@ -168,7 +168,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table: from the paper, or our own if `where` is empty."""
+    """A table of the paper, or one of our own if `where` is empty."""
 
     key: str
     title: str
@@ -231,7 +231,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Scatter:
-    """Points in 2 or 3 dimensions, with one or more colorings: a group name or a number for each point."""
+    """Points in 2 or 3 dimensions, and one or more colorings: each gives a group name or a number for every point."""
 
     title: str
     points: Sequence[Sequence[float]]
@@ -240,7 +240,7 @@ class Scatter:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure with several panels: from the paper, or our own if `where` is empty."""
+    """A figure of the paper, or one of our own if `where` is empty; it has one or more panels."""
 
     key: str
     title: str
@@ -264,7 +264,7 @@ Bounds = tuple[float, float]
 
 @dataclass(frozen=True)
 class Case:
-    """One estimate that tests a claim: its interval, and the range in which the claim holds.
+    """An estimate that tests a claim, with its interval and the range in which the claim holds.
 
     >>> Case("polarity, r", -0.8004, (-0.8021, -0.7987), (-math.inf, -0.8)).holds.value
     'undecided'
@@ -289,12 +289,12 @@ class Case:
 
     @classmethod
     def over_seeds(cls, words: str, value: Value, claimed: Bounds) -> Case:
-        """Build a case from a mean over seeds, with Student's interval; the interval is NaN for a single seed."""
+        """Build a case from a mean over seeds, with Student's t interval; the interval is NaN for a single seed."""
         return cls(words, value.mean, value.interval, claimed)
 
     @property
     def holds(self) -> Holds:
-        """Whether the interval is inside the claimed range ("yes"), outside ("no"), or partly inside ("undecided")."""
+        """The verdict: "yes" if the interval is inside the claimed range, "no" if it is outside, else "undecided"."""
         low, high = self.interval
         if self.claimed[0] < low and high < self.claimed[1]:
             return Holds.yes
@@ -313,7 +313,7 @@ class Verdict:
     cases: Sequence[Case] = ()
     """The numbers from which `isoscope.studies.verdicts.judge` derives `holds`."""
     most: float = 1.0
-    """The share of the cases that must agree for the verdict yes."""
+    """The share of the cases that must agree for the verdict "yes"."""
 
 
 @dataclass(frozen=True)
@@ -338,8 +338,8 @@ Results = Mapping[str, dict[str, Any]]
 class Parameter:
     """A parameter of a study: its defaults in a full and in a quick run, and the values that it accepts.
 
-    Bounds and choices apply to every entry of a list. A parameter that `widens` only adds or removes arms, so a run can
-    be resumed with another value.
+    Bounds and choices apply to every entry of a list. If `widens` is true, the parameter only adds or removes arms, so
+    a run can be resumed with another value.
     """
 
     full: Any
@@ -428,7 +428,7 @@ class ArmContext:
     shared: Path
     """The run's folder for files that several arms use, such as embedded texts."""
     tell: Callable[[float, str], None]
-    """Report the share of the arm that is done, and a note such as a score."""
+    """A callback that receives the share of the arm that is done, and a note such as a score."""
 
 
 @dataclass(frozen=True)
@@ -436,27 +436,27 @@ class Arm:
     """A reproducible unit of work whose result is saved, such as one task with one model and one seed."""
 
     key: str
-    """A unique key that names everything in which arms differ, such as "cola/all-MiniLM-L6-v2/seed-0"."""
+    """A unique key that names everything by which arms differ, such as "cola/all-MiniLM-L6-v2/seed-0"."""
     words: str
     """A description for the progress bar."""
     run: Callable[[ArmContext], dict[str, Any]]
-    """Return the result, which must be serializable as JSON; NaN is allowed."""
+    """A function that returns the result, which must be serializable as JSON; NaN is allowed."""
     cost: float = 1.0
-    """The duration relative to other arms, to estimate the remaining time."""
+    """The expected duration relative to other arms, to estimate the remaining time."""
 
 
 class Study(ABC):
-    """A study: the protocol of a paper. Studies contain no mathematics of their own; they call the library."""
+    """A study: the experimental protocol of a paper. Its computations come from the public library."""
 
     name: ClassVar[str]
     about: ClassVar[str]
     """A description of the protocol in two or three sentences."""
     models: ClassVar[tuple[str, ...]]
-    """The paper's models, by name on the Hugging Face hub."""
+    """The names of the paper's models on the Hugging Face Hub."""
     quick_models: ClassVar[tuple[str, ...]]
     parameters: ClassVar[Mapping[str, Parameter]]
     extra: ClassVar[str] = ""
-    """The extra of the package that the study needs, such as "train"."""
+    """The optional dependency group (extra) that the study needs, such as "train"."""
 
     @property
     def published(self) -> Published:

@@ -37,7 +37,7 @@ def judge(cases: Sequence[Case], most: float = 1.0) -> Holds:
     cases : sequence of Case
         The cases, one for each task, model, data set or layer.
     most : float
-        The share of the cases that must agree for the verdict yes.
+        The share of the cases that must agree for the verdict "yes".
 
     Examples
     --------
@@ -83,7 +83,7 @@ def share_of(cases: Sequence[Case], unit: str = "") -> str:
 
 
 def direction(sign: int, limit: float = 0.0) -> Bounds:
-    """Return the range above the limit if the sign is positive, or below minus the limit if it is negative.
+    """Return the range (limit, ∞) for a positive sign, or (−∞, −limit) for a negative sign.
 
     >>> direction(-1, 0.9)
     (-inf, -0.9)
@@ -93,7 +93,7 @@ def direction(sign: int, limit: float = 0.0) -> Bounds:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The evidence on a claim: what was published, our cases, and how to describe them."""
+    """The evidence for or against a claim: what was published, our cases, and how to describe them."""
 
     published: str
     """The published evidence in a few words."""
@@ -105,7 +105,7 @@ class Evidence:
     untested: str = "not run"
     """The text that replaces our evidence if there is no case."""
     most: float = 1.0
-    """The share of the cases that must agree for the verdict yes."""
+    """The share of the cases that must agree for the verdict "yes"."""
     digits: int = 3
     """The number of decimals of the listed cases."""
 
@@ -116,7 +116,7 @@ def judge_claims(claims: Iterable[Claim], evidence: Mapping[str, Callable[[], Ev
 
 
 def make_verdict(claim: Claim, evidence: Evidence) -> Verdict:
-    """Return the verdict on a claim by the shared rule; its reason begins with the numbers of cases."""
+    """Return the verdict on a claim according to `RULE`; its reason begins with the numbers of cases."""
     cases, ours, why, most = evidence.cases, evidence.ours, evidence.why, evidence.most
     if not cases:
         return Verdict(claim, evidence.published, evidence.untested, Holds.untested, why, most=most)
@@ -166,9 +166,9 @@ def correlation(x: Sequence[float], y: Sequence[float], *, ranks: bool = False) 
 
 
 def correlation_interval(r: float, n: int, *, ranks: bool = False) -> Bounds:
-    """Return the 95% interval of a correlation over n pairs, by Fisher's z; NaN for fewer than four pairs.
+    """Return the 95% interval of a correlation of n pairs (Fisher's z); NaN for fewer than four pairs.
 
-    For Spearman's ρ the standard error is that of Bonett and Wright (2000), which is wider.
+    For Spearman's ρ, the standard error is that of Bonett and Wright (2000), which is larger.
 
     >>> low, high = correlation_interval(-0.74, 15, ranks=True)
     >>> round(low, 2), round(high, 2)

@@ -86,9 +86,9 @@ def attach(
     """Attach a regularizer to a torch module: in training mode, its term is added to the module's loss.
 
     The term is added to the `loss` in the output of a Hugging Face model, to the value of a Sentence Transformers loss
-    (attach to the loss, which holds the model), or to the result of a Lightning module's `training_step`. If a module
-    returns no loss, add the term in your own loop: ``loss = … + attachment.term``. Nothing is added in evaluation mode.
-    Attaching uses forward hooks; no subclass is needed.
+    (attach to the loss, which contains the model), or to the result of a Lightning module's `training_step`. If a
+    module returns no loss, add the term in your own loop: ``loss = … + attachment.term``. Nothing is added in
+    evaluation mode. Attaching uses forward hooks; no subclass is needed.
 
     Parameters
     ----------
@@ -102,12 +102,12 @@ def attach(
         layer, −1 the last layer), "all", or names of modules. The default is that of the paper: "all" for `IStar`,
         otherwise −1.
     pool : {"cls", "mean", "last", "tokens"} or callable, optional
-        How (texts, positions, d) states become rows: the first token, the mean, the last token, all tokens, or a
-        function (states, mask). Padding never counts. The default is that of the paper: "tokens" for `IStar`,
-        otherwise "cls".
+        How states of shape (texts, positions, d) become rows: the first token, the mean over tokens, the last token,
+        all tokens, or a function of (states, mask). Padding is ignored. The default is that of the paper: "tokens" for
+        `IStar`, otherwise "cls".
     labels : str or callable, optional
-        The name of the module's argument that holds the classes, or a function of the module's arguments. By default
-        the argument named labels, label, targets or target.
+        The name of the module's argument that contains the classes, or a function of the module's arguments. By
+        default, the argument named `labels`, `label`, `targets` or `target`.
 
     Returns
     -------
@@ -149,7 +149,7 @@ class Attachment:
         self.layer = getattr(loss, "layer", -1) if layer is None else layer
         self.pool = getattr(loss, "pool", "cls") if pool is None else pool
         self.step = 0
-        """The number of runs in training mode."""
+        """The number of forward passes in training mode."""
         self._labels = labels
         called = model.training_step if is_lightning(model) else model.forward
         self._names = list(inspect.signature(called).parameters)
@@ -198,7 +198,7 @@ class Attachment:
         batches : DataLoader or iterable
             The training set. A random subset of a loader's dataset is used, in batches of texts of equal length.
         states : int
-            The smallest number of rows for the covariance; all rows if there are fewer.
+            The minimum number of rows for the covariance; if there are fewer, all rows are used.
         seed : int
             Random seed for the subset.
 
@@ -214,7 +214,7 @@ class Attachment:
         return sketch.n
 
     def follow(self, trainer: Any) -> Attachment:
-        """Add a callback to a trainer that logs the term and refreshes `IStar`'s covariance at each epoch."""
+        """Add a callback to a trainer to log the term and to refresh `IStar`'s covariance at each epoch."""
         self._undo.append(add_regularizer_callback(trainer, self))
         return self
 
@@ -270,7 +270,7 @@ class Attachment:
         if not seen:
             raise NotFoundError(
                 f"{self._format_layers()} did not run in {type(self.model).__name__} at step {self.step}: "
-                "choose a layer that runs"
+                "choose a layer that the model runs"
             )
         term = self._term(seen, self._find_labels(args, kwargs)) * accumulation_share(self.model, kwargs)
         self._last = term.detach()
@@ -291,14 +291,14 @@ class Attachment:
                 states_by_layer.append((rows, _align_labels(runs, labels, needed), more))
         if not any(rows.requires_grad for rows, *_ in states_by_layer):
             raise ParameterError(
-                f"the states of {self._format_layers()} carry no gradient: the layers below are frozen, or run in a "
-                'reentrant checkpoint (set gradient_checkpointing_kwargs={"use_reentrant": False})'
+                f"the states of {self._format_layers()} have no gradient: the layers below are frozen, or use "
+                'reentrant checkpointing (set gradient_checkpointing_kwargs={"use_reentrant": False})'
             )
         if getattr(self.loss, "together", False):
             widths = {rows.shape[1] for rows, *_ in states_by_layer}
             if len(widths) > 1:
                 raise ShapeError(
-                    f"the layers have {sorted(widths)} dimensions: measuring them together needs equal dimensions"
+                    f"the layers have {sorted(widths)} dimensions: need equal dimensions to measure them together"
                 )
             several = len(states_by_layer) > 1
             states = torch.cat([rows.float() for rows, *_ in states_by_layer]) if several else states_by_layer[0][0]
@@ -311,7 +311,7 @@ class Attachment:
             self._warned.add("pending")
             warn_data(
                 f"the term of step {self.step - 1} was not added to any loss, because {type(self.model).__name__} "
-                "returns none: add attachment.term to your loss"
+                "returns no loss: add attachment.term to your loss"
             )
         self._pending = None
 
@@ -319,7 +319,8 @@ class Attachment:
         if self.model.training and "outside" not in self._warned:
             self._warned.add("outside")
             warn_data(
-                f"layers of {type(self.model).__name__} ran outside of it, so the regularizer was not applied: "
+                f"layers of {type(self.model).__name__} ran without a call to the model itself, so the "
+                "regularizer was not applied: "
                 "attach to the module that training calls, such as the PEFT model around a transformer"
             )
 
@@ -334,7 +335,7 @@ class Attachment:
                     return arguments[name]
         if self._labels is not None:
             raise NotFoundError(
-                f"labels is {self._labels!r}, but {type(self.model).__name__} received no argument of that name"
+                f"labels is {self._labels!r}, but {type(self.model).__name__} received no argument with that name"
             )
         return None
 
@@ -386,7 +387,7 @@ def _is_loss(value: Any) -> bool:
 
 
 def _align_labels(runs: list[PooledRows], labels: Any, needed: bool) -> torch.Tensor | None:
-    """Return the label of each row, from labels per text or per token, or None if their shape does not match."""
+    """Return the label of each row, given labels per text or per token; None if their shape does not match."""
     if labels is None:
         return None
     try:
@@ -396,7 +397,7 @@ def _align_labels(runs: list[PooledRows], labels: Any, needed: bool) -> torch.Te
             return None
         raise ParameterError(
             f"labels has type {type(labels).__name__}: need a numeric tensor with one class per text; "
-            "set labels= to the argument that holds them, or use PersistentEntropy(per_class=False)"
+            "set labels= to the name of the argument that contains them, or use PersistentEntropy(per_class=False)"
         ) from error
     aligned = []
     for rows in runs:
@@ -407,7 +408,7 @@ def _align_labels(runs: list[PooledRows], labels: Any, needed: bool) -> torch.Te
             return None
         if not fits:
             raise ShapeError(
-                f"labels have shape {tuple(labels.shape)}, but the batch has {rows.shape[0]} texts: need one class "
+                f"labels has shape {tuple(labels.shape)}, but the batch has {rows.shape[0]} texts: need one class "
                 'per text, or per token with pool="tokens"; without classes, use PersistentEntropy(per_class=False)'
             )
         aligned.append(labels[place])

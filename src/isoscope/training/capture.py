@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 Pool = str | Callable[..., torch.Tensor]
-"""The name of a pooling, one of `POOLS`, or a function (states, mask) → (n, d) rows."""
+"""A pooling mode: one of `POOLS`, or a function of (states, mask) that returns a tensor of shape (n, d)."""
 
 POOLS = ("cls", "mean", "last", "tokens")
-"""The named poolings."""
+"""The names of the pooling modes."""
 
 
 class PooledRows(NamedTuple):
@@ -31,9 +31,9 @@ class PooledRows(NamedTuple):
 
     states: torch.Tensor
     shape: tuple[int, ...]
-    """The number of texts, and of positions, in the batch."""
+    """The number of texts and the number of positions in the batch."""
     texts: torch.Tensor | None
-    """The index of each row's text in the batch; None if a function made the rows and they do not match the texts."""
+    """The index of each row's text in the batch; None if a pooling function returned another number of rows."""
     positions: torch.Tensor | None = None
     """The position of each row in its text, if rows are tokens."""
 
@@ -50,15 +50,17 @@ def row_text_ids(runs: Sequence[PooledRows]) -> torch.Tensor | None:
 
 
 def check_pool(pool: Any) -> Pool:
-    """Return `pool`; raise an error if it is neither the name of a pooling nor a function."""
+    """Return `pool`; raise an error if it is neither the name of a pooling mode nor a function."""
     if callable(pool) or pool in POOLS:
         return pool  # type: ignore[no-any-return]
     named = ", ".join(f'"{name}"' for name in POOLS)
-    raise ParameterError(f"pool is {pool!r}: need one of {named}, or a function (states, mask) → (n, d) rows")
+    raise ParameterError(
+        f"pool is {pool!r}: need one of {named}, or a function of (states, mask) that returns a tensor of shape (n, d)"
+    )
 
 
 def pool_states(states: torch.Tensor, mask: torch.Tensor | None, pool: Pool, where: str) -> PooledRows:
-    """Pool (texts, positions, d) states into rows; `mask` is 1 for tokens and 0 for padding.
+    """Pool states of shape (texts, positions, d) into rows; `mask` is 1 for tokens and 0 for padding.
 
     States of shape (n, d) are returned unchanged. A text without tokens has no row.
     """
@@ -66,7 +68,7 @@ def pool_states(states: torch.Tensor, mask: torch.Tensor | None, pool: Pool, whe
         rows = pool(states, mask)
         if not torch.is_tensor(rows) or rows.ndim != 2:
             returned = f"shape {tuple(rows.shape)}" if torch.is_tensor(rows) else f"a {type(rows).__name__}"
-            raise ShapeError(f"pool returned {returned} for {where}: need a tensor (n, d)")
+            raise ShapeError(f"pool returned {returned} for {where}: need a tensor of shape (n, d)")
         texts = torch.arange(len(rows), device=rows.device) if len(rows) == len(states) else None
         return PooledRows(rows, tuple(states.shape[:2]), texts)
     shape = tuple(states.shape[:2])
@@ -75,14 +77,14 @@ def pool_states(states: torch.Tensor, mask: torch.Tensor | None, pool: Pool, whe
     if states.ndim != 3:
         raise ShapeError(
             f"the states of {where} have shape {tuple(states.shape)}: need (texts, positions, d) or (n, d); "
-            "pass pool a function (states, mask) that returns (n, d) rows"
+            "otherwise, set pool to a function of (states, mask) that returns a tensor of shape (n, d)"
         )
     if mask is None:
         mask = torch.ones(states.shape[:2], dtype=torch.bool, device=states.device)
     elif tuple(mask.shape) != tuple(states.shape[:2]):
         raise ShapeError(
-            f"the attention mask has shape {tuple(mask.shape)}, but the states of {where} have {tuple(states.shape)}: "
-            "need the same texts and positions, in this order"
+            f"the attention mask has shape {tuple(mask.shape)}, but the states of {where} have shape "
+            f"{tuple(states.shape)}: need a mask of shape {tuple(states.shape[:2])}, for the same texts and positions"
         )
     mask = mask.to(states.device) > 0
     if pool == "tokens":
@@ -113,7 +115,7 @@ def pooled_positions(mask: torch.Tensor, pool: str) -> torch.Tensor:
 
 
 class LayerOutput(NamedTuple):
-    """The output of a layer in one run."""
+    """The output of a layer in one forward pass."""
 
     layer: Layer
     states: torch.Tensor
@@ -225,8 +227,8 @@ class Capture:
         if not self._warned:
             self._warned = True
             warn_data(
-                f"the attention mask has shape {tuple(mask.shape)}, which does not show the padding: "
-                "padding is counted as tokens; pass a mask (texts, positions), or a function as pool"
+                f"the attention mask has shape {tuple(mask.shape)}, from which the padding cannot be determined, "
+                "so padding is counted as tokens: pass a mask of shape (texts, positions), or set pool to a function"
             )
 
     def _watch_stack(self, model: nn.Module, numbers: list[int]) -> None:
@@ -322,8 +324,9 @@ def check_finite_states(rows: torch.Tensor, layer: Layer, when: str) -> None:
         bad = int((~rows.isfinite().all(dim=1)).sum())
         if bad:
             raise MissingValueError(
-                f"the hidden states of {format_layer(layer)} hold NaN or infinity in {bad} of {len(rows)} rows {when}: "
-                "the model has diverged; lower the learning rate or the regularizer's weight, or check the inputs"
+                f"the hidden states of {format_layer(layer)} contain NaN or infinity in {bad} of {len(rows)} rows "
+                f"{when}: the model has diverged; lower the learning rate or the regularizer's weight, or check the "
+                "inputs"
             )
 
 
@@ -335,10 +338,10 @@ def probe_states(
     pool: Any = "cls",
     calling: Callable[[Any, Any], Any] | None = None,
 ) -> dict[Layer, np.ndarray]:
-    """Return the rows of each layer over some batches, in evaluation mode and without gradients.
+    """Return the rows of each layer for these batches, computed in evaluation mode and without gradients.
 
     The model is unchanged afterward. `calling` runs the model on a batch; by default a dict is passed as keyword
-    arguments and a tuple as positional ones.
+    arguments and a tuple as positional arguments.
 
     Examples
     --------
@@ -351,11 +354,11 @@ def probe_states(
 
 
 class ProbeRows(NamedTuple):
-    """The rows of a layer over some batches."""
+    """The rows of a layer for a list of batches."""
 
     states: np.ndarray
     texts: np.ndarray | None
-    """The number of each row's text if rows are tokens; None if each row is one text, or if its text is unknown."""
+    """The index of each row's text if rows are tokens; None if each row is one text, or if its text is unknown."""
 
 
 def probe_rows(
@@ -445,7 +448,7 @@ def _forward_parameters(module: nn.Module) -> list[str]:
 
 
 def _find_decoder_mask(kwargs: dict[str, Any]) -> torch.Tensor | None:
-    """Return the mask of a decoder's positions: the mask passed for it, or else the positions that have a label."""
+    """Return the decoder's mask: the one that was passed, else the positions that have a label, else all positions."""
     names = ("decoder_attention_mask", "labels", "decoder_input_ids")
     values: list[Any] = [kwargs.get(name) for name in names]
     mask, labels, ids = values

@@ -26,13 +26,14 @@ class History:
     """The measurements of a training run, by step and layer.
 
     A row has the columns `step`, `epoch`, `order` (the position of the layer), `layer` (its name), `rows` and
-    `dimensions` of the states, and one column for each name in `isoscope.training.layer_metrics.MEASUREMENTS`.
+    `dimensions` (the shape of the states), and one column for each name in
+    `isoscope.training.layer_metrics.MEASUREMENTS`.
 
     Parameters
     ----------
     path : path, optional
-        The file that `save` writes, or a folder in which it writes `history.parquet`. With None, the rows stay in
-        memory.
+        The file that `save` writes, or a folder in which it writes `history.parquet`. If None, the rows are kept
+        only in memory.
 
     Examples
     --------
@@ -70,14 +71,13 @@ class History:
         return sorted(set(self._columns["step"]))
 
     def series(self, layer: str, measurement: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return the steps and values of one measurement of a layer."""
+        """Return the steps and the values of one measurement for a layer."""
         if measurement not in MEASUREMENTS:
             raise ParameterError(f"measurement is {measurement!r}: need one of {', '.join(MEASUREMENTS)}")
         mine = [i for i, name in enumerate(self._columns["layer"]) if name == layer]
         if not mine:
-            raise NotFoundError(
-                f"layer is {layer!r}: the layers of the history are {', '.join(self.layers) or 'not recorded yet'}"
-            )
+            advice = f"choose from {', '.join(self.layers)}" if self.layers else "no layers are recorded yet"
+            raise NotFoundError(f"layer {layer!r} is not in the history: {advice}")
         steps, values = ([self._columns[name][i] for i in mine] for name in ("step", measurement))
         return np.array(steps), np.array(values)
 
@@ -90,7 +90,7 @@ class History:
     def truncate(self, step: int) -> None:
         """Drop the rows from `step` on, because training resumes there and measures them again.
 
-        If this drops several steps and leaves none, a new training run begins, and the file of the earlier run is
+        If this drops several steps and leaves none, a new training run has begun, and the file of the earlier run is
         renamed.
         """
         kept = [i for i, each in enumerate(self._columns["step"]) if each < step]
@@ -108,13 +108,14 @@ class History:
             number += 1
         os.replace(self.path, aside)
         warn_data(
-            f"{self.path} contains an earlier training run, up to step {self.steps[-1]}: it was renamed to {aside.name}"
+            f"{self.path} contained an earlier training run, up to step {self.steps[-1]}: the file was renamed "
+            f"to {aside.name}"
         )
 
     # the file
 
     def save(self) -> None:
-        """Write the file atomically, if `path` is set."""
+        """Write the history to `path` atomically; do nothing if `path` is None."""
         if self.path is None:
             return
         import pyarrow as pa
@@ -129,7 +130,7 @@ class History:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> History:
-        """Read a history from a file that `save` wrote, or from its folder."""
+        """Read a history from a file written by `save`, or from the folder that contains it."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -146,8 +147,8 @@ class History:
         missing = [name for name in _COLUMNS if name not in table.column_names]
         if missing:
             raise FileFormatError(
-                f"{path} has no column {missing[0]}: need a history file written by a tracker, with "
-                f"{len(_COLUMNS)} columns"
+                f"{path} has no column {missing[0]}: need a history file written by a tracker, which "
+                f"has {len(_COLUMNS)} columns"
             )
         for name, kind in _COLUMNS.items():
             values = table.column(name).to_pylist()
@@ -155,13 +156,13 @@ class History:
                 history._columns[name] = [kind(math.nan if v is None and kind is float else v) for v in values]
             except (TypeError, ValueError) as error:
                 raise FileFormatError(
-                    f"{path} has {error} in column {name}: need a history file written by a tracker"
+                    f"{path} has an invalid value in column {name} ({error}): need a history file written by a tracker"
                 ) from error
         return history
 
 
 def build_log_entry(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Return the values of a measurement under their log names, without missing values.
+    """Return the values to log by name, without missing values.
 
     >>> build_log_entry([{"layer": "layer_3", "isoscore": 0.5, "silhouette": float("nan")}])
     {'isotropy/layer_3/isoscore': 0.5}
@@ -180,7 +181,7 @@ def _resolve_path(path: str | os.PathLike[str]) -> Path:
 
 
 LATE_SHARE = 0.3
-"""The share of training, at its end, over which the papers average."""
+"""The final share of training over which the papers average."""
 
 
 class StepSeries(NamedTuple):
@@ -213,16 +214,17 @@ class Runs:
         self.arms = {str(name): [runs] if isinstance(runs, History) else list(runs) for name, runs in arms.items()}
         if not self.arms or not all(self.arms.values()):
             raise TooFewRowsError(
-                "there is no history to draw: pass a history, a list of histories, or a dict with a list for each arm"
+                "there is no history to plot: pass a history, a list of histories, or a dict with a list for each arm"
             )
         for history in self.all:
             if not isinstance(history, History):
                 raise ParameterError(
-                    f"a history is a {type(history).__name__}: need an isoscope.History, such as History.read(path)"
+                    f"one of the histories is a {type(history).__name__}: need an isoscope.History, such as "
+                    "History.read(path)"
                 )
             if not len(history):
                 raise TooFewRowsError(
-                    f"a history is empty{_format_path(history)}: measure at least once before drawing it"
+                    f"the history{_format_path(history)} is empty: record at least one measurement before plotting it"
                 )
 
     @property
@@ -244,7 +246,7 @@ class Runs:
         return [layer for layer in self.all[0].layers if layer in common]
 
     def seeds(self, arm: str, layer: str, measurement: str) -> list[StepSeries]:
-        """Return the series of each history of an arm."""
+        """Return one series for each history of an arm."""
         return [StepSeries(*history.series(layer, measurement)) for history in self.arms[arm]]
 
     def mean(self, arm: str, layer: str, measurement: str) -> StepSeries:

@@ -35,19 +35,19 @@ MEASUREMENTS = (
 def measure(
     rows: np.ndarray, labels: Any = None, *, groups: Any = None, layer: str = "", step: int | None = None
 ) -> dict[str, float]:
-    """Return all `MEASUREMENTS` of one layer's (n, d) states, with NaN for those that cannot be computed.
+    """Return all `MEASUREMENTS` of one layer's states, with NaN for those that cannot be computed.
 
     States that are all equal, very few rows or a single class yield NaN and do not interrupt training. NaN or infinity
     in the states raises an error, because the model has diverged.
 
     Parameters
     ----------
-    rows : (n, d) array
+    rows : array of shape (n, d)
         One row per example.
-    labels : (n,) labels, optional
+    labels : array-like of shape (n,), optional
         The class of each row, for the silhouette.
-    groups : (n,) labels, optional
-        The text of each row, if rows are tokens; the unbiased IsoScore then takes their dependence into account.
+    groups : array-like of shape (n,), optional
+        The text of each row, if rows are tokens; the unbiased IsoScore then compares only tokens of different texts.
     layer, step
         The origin of the states, for the error message if they are not finite.
 
@@ -86,7 +86,7 @@ def measure(
 
 
 def _value_or_none(compute: Callable[[], Any]) -> Any:
-    """Return the computed value, or None if the states do not allow it."""
+    """Return the computed value, or None if it is undefined for these states."""
     try:
         return compute()
     except InputError:
@@ -103,13 +103,13 @@ def _is_constant(rows: np.ndarray) -> bool:
 
 def _check_finite_states(rows: np.ndarray, layer: str, step: int | None) -> None:
     if rows.ndim != 2:
-        raise ShapeError(f"the states of {layer or 'a layer'} have shape {rows.shape}: need (n, d) rows")
+        raise ShapeError(f"the states of {layer or 'a layer'} have shape {rows.shape}: need shape (n, d)")
     bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
     if len(bad):
         when = "" if step is None else f" at step {step}"
         raise MissingValueError(
-            f"{layer or 'the layer'}{when}: {len(bad)} of {len(rows)} rows of the probe contain NaN or infinity, the "
-            f"first is row {bad[0]}: training has diverged; lower the learning rate or the regularizer's weight, or "
+            f"{layer or 'the layer'}{when}: {len(bad)} of {len(rows)} rows of the probe contain NaN or infinity, "
+            f"first in row {bad[0]}: training has diverged; lower the learning rate or the regularizer's weight, or "
             "train in bf16 instead of fp16"
         )
 
@@ -133,7 +133,7 @@ class Collapse:
 
     @property
     def message(self) -> str:
-        """The warning, with advice."""
+        """The warning message, with advice."""
         return (
             f"{self.layer} has collapsed by step {self.step}: {self.reason}. Try a lower learning rate, a longer "
             "warm-up, or a regularizer that raises isotropy"
@@ -183,7 +183,7 @@ def collapse_reason(first: Mapping[str, Any], now: Mapping[str, Any]) -> str | N
 
 
 class CollapseDetector:
-    """A detector that checks the rows of a history as they arrive, and reports each collapse once."""
+    """A detector that checks the rows of a history in order and reports each collapse once."""
 
     def __init__(self) -> None:
         self._first: dict[str, Mapping[str, Any]] = {}

@@ -21,9 +21,9 @@ class Stack(NamedTuple):
     names: list[str]
     """The names of the modules, first to last."""
     depth: int
-    """The number of layers; larger than the number of modules if a model runs the same ones repeatedly (ALBERT)."""
+    """The number of layers; larger than the number of modules if the model reuses modules, as ALBERT does."""
     owner: str
-    """The name of the module that runs them."""
+    """The name of the module that runs the layers."""
 
 
 def find_stack(model: nn.Module) -> Stack:
@@ -32,10 +32,7 @@ def find_stack(model: nn.Module) -> Stack:
     if not lists:
         lists = _outermost({name: m for name, m in model.named_modules() if type(m) is nn.Sequential and len(m) > 1})
         if not lists:
-            raise NotFoundError(
-                f"{type(model).__name__} has no list of layers to number: pass a module's name, "
-                f"{format_module_names(model)}"
-            )
+            raise NotFoundError(f"{type(model).__name__} has no list of layers to number: {format_module_names(model)}")
     longest = max(len(layers) for layers in lists.values())
     names = [name for name, layers in lists.items() if len(layers) == longest]
     if len(names) > 1:
@@ -70,7 +67,7 @@ def _configured_depth(model: nn.Module, name: str) -> int:
 
 
 def resolve_layers(model: nn.Module, layer: Layer | list[Layer] | tuple[Layer, ...] | str) -> list[Layer]:
-    """Return the requested layers as numbers from 0 or names of modules, without repeats."""
+    """Return the requested layers as numbers from 0 or module names, without duplicates."""
     requested = list(layer) if isinstance(layer, list | tuple) else [layer]
     if not requested:
         raise ParameterError('layer is empty: need a number, a module\'s name, "all", or a list of them')
@@ -101,14 +98,14 @@ def _resolve_index(number: int, depth: int) -> int:
 def _format_unknown_layer(name: str, names: set[str], model: nn.Module) -> str:
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5) or [n for n in sorted(names) if n.endswith(name)][:3]
     if near:
-        return f"there is no layer {name!r} in {type(model).__name__}: the nearest names are {', '.join(near)}"
+        return f"there is no layer {name!r} in {type(model).__name__}: the most similar names are {', '.join(near)}"
     return f"there is no layer {name!r} in {type(model).__name__}: {format_module_names(model)}"
 
 
 def format_module_names(model: nn.Module) -> str:
-    """Return examples of module names, for an error message."""
+    """Return advice with examples of module names, for an error message."""
     names = [name for name, _ in model.named_modules() if name]
-    return f"such as {', '.join(names[-3:])}" if names else "but it contains no modules"
+    return f"pass a module's name, such as {', '.join(names[-3:])}" if names else "it contains no modules"
 
 
 def find_hidden_states(output: Any, *, tokens: bool = True) -> torch.Tensor | None:

@@ -29,7 +29,7 @@ class Probe:
     examples : iterable of batches, DataLoader or Dataset
         Batches in the form that the model accepts. The items of a dataset are batched in order.
     labels : sequence, optional
-        The class of each example. By default the "labels" of the batches, if they contain one integer per example.
+        The class of each example. By default, the "labels" in the batches, if they contain one integer per example.
     """
 
     def __init__(self, examples: Any, labels: Any = None) -> None:
@@ -57,7 +57,7 @@ class Probe:
 
 
 def run_for_states(model: Any, batch: Any) -> Any:
-    """Run a model on a batch to get its hidden states, without labels if it does not require them."""
+    """Run a model on a batch to compute its hidden states; labels are passed only if the model requires them."""
     if not hasattr(batch, "keys"):
         return _run_training_step(model, batch) if is_lightning(model) else run_model(model, batch)
     batch = {key: batch[key] for key in batch.keys()}  # noqa: SIM118 - a BatchEncoding is no dict
@@ -141,7 +141,7 @@ def _list_batches(examples: Any) -> list[Any]:
 def _check_classes(labels: Any) -> np.ndarray:
     values = labels.cpu().numpy() if torch.is_tensor(labels) else np.asarray(labels)
     if values.ndim != 1:
-        raise ShapeError(f"labels has shape {values.shape}: need one class per example")
+        raise ShapeError(f"labels has shape {values.shape}: need shape (n,), one class per example")
     return values
 
 

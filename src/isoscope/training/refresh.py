@@ -39,7 +39,8 @@ def shrinkage_sketch(
 ) -> Sketch:
     """Return a sketch of at least `states` hidden states, captured while `run` runs the model on batches.
 
-    In data-parallel training, each process handles its share and all processes receive the sum.
+    In data-parallel training, each process handles its share of the data, and all processes receive the
+    merged sketch.
     """
     needed = check_integer(states, "states")
     processes, rank = (dist.get_world_size(), dist.get_rank()) if is_parallel() else (1, 0)
@@ -64,7 +65,7 @@ def shrinkage_sketch(
             if not widths:  # the training step skipped the batch
                 continue
             if len(widths) > 1:
-                raise ShapeError(f"the layers have {sorted(widths)} dimensions: one covariance needs equal dimensions")
+                raise ShapeError(f"the layers have {sorted(widths)} dimensions: a covariance needs equal dimensions")
             states = np.concatenate(parts)
             collected += len(states)
             if len(states):
@@ -83,7 +84,7 @@ def shrinkage_sketch(
         own = sum(parts, Sketch())
     if own.n < 2:
         raise TooFewRowsError(
-            f"the batches gave {own.n} states: a covariance needs at least 2, and preferably many thousands"
+            f"the batches contain {own.n} states: need at least 2 for a covariance, and preferably many thousands"
         )
     return own
 
@@ -105,9 +106,10 @@ def equal_length_batches(
 ) -> Iterator[Any]:
     """Yield batches from a random subset of a dataset; texts in a batch have equal length and need no padding.
 
-    Texts are drawn until they give the `needed` rows; `rows_of` returns the rows of a text by its length. Only then are
-    they sorted by length, because stopping within sorted texts would select only long ones. Items without `input_ids`
-    are put in batches of the loader's size. If the dataset cannot be indexed, the batches are yielded unchanged.
+    Texts are sampled until they yield the `needed` number of rows; `rows_of` maps the length of a text to its number of
+    rows. Only then are the texts sorted by length, because stopping early in sorted order would select only long texts.
+    Items without `input_ids` are batched with the loader's batch size. If the dataset cannot be indexed, the batches
+    are yielded unchanged.
     """
     dataset: Any = getattr(batches, "dataset", None)
     collate: Any = getattr(batches, "collate_fn", None)
@@ -116,7 +118,7 @@ def equal_length_batches(
         return
     order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(seed)).tolist()[part::parts]
     if _count_tokens(dataset[0]) is None:
-        # Not from the loader itself: its sampler may own a random generator, and training must see the same numbers.
+        # Do not iterate over the loader: its sampler may have its own random generator, whose state must not change.
         for rows in blocks(len(order), _batch_size(batches)):
             yield collate([dataset[index] for index in order[rows]])
         return

@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 class BatchRepair:
-    """A repair that clusters a batch and removes the mean and first principal directions of each cluster.
+    """A repair that clusters a batch and removes each cluster's mean and leading principal components.
 
-    Clusters, means and directions come from this batch alone. The gradient treats them as constants, so it has no
-    component along the removed directions. The same rows always produce the same result. A batch of one row is returned
-    unchanged. A cluster with no more rows than directions becomes zero.
+    The clusters, means and components come from this batch alone. The gradient treats them as constants, so it is
+    zero along the removed components. The same rows always produce the same result. A batch of one row is returned
+    unchanged. In a cluster that does not have more rows than removed components, all rows become zero.
 
     Parameters
     ----------
     n_clusters : int
-        The number of clusters; at most the number of rows in the batch.
+        The number of clusters; a batch with fewer rows is split into one cluster per row.
     n_components : int
-        The number of directions to remove from each cluster.
+        The number of principal components to remove from each cluster.
     seed : int
         Random seed for the initial cluster centers.
 
@@ -49,13 +49,13 @@ class BatchRepair:
 
     def __init__(self, n_clusters: int = 3, n_components: int = 1, *, seed: Seed = 0) -> None:
         if check_integer(n_clusters, "n_clusters") < 1:
-            raise ParameterError(f"n_clusters is {n_clusters}: need at least 1")
+            raise ParameterError(f"n_clusters is {n_clusters}: need a positive integer")
         if check_integer(n_components, "n_components") < 0:
-            raise ParameterError(f"n_components is {n_components}: need at least 0")
+            raise ParameterError(f"n_components is {n_components}: need a non-negative integer")
         self.n_clusters, self.n_components, self.seed = n_clusters, n_components, check_seed(seed)
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return the repaired (n, d) rows."""
+        """Return the repaired rows, a tensor of shape (n, d)."""
         if len(rows) < 2:
             return rows
         wide = rows if rows.dtype == torch.float64 else rows.float()
@@ -68,17 +68,17 @@ class BatchRepair:
 
 
 class Repairing:
-    """A hook that repairs the hidden states of a model in every batch, in training and evaluation, until `remove()`.
+    """A hook that repairs the hidden states of a model in every batch, until `remove()` is called.
 
-    The repair changes the output of the last layer, before a final norm if the model has one. It changes only the token
-    of each text that the head reads.
+    The repair is active in training and in evaluation. It changes the output of the last layer, before a final
+    norm if the model has one, and only for the token of each text that the head reads.
 
     Parameters
     ----------
     model : torch.nn.Module
         A transformer, with or without a head.
     repair : callable
-        `BatchRepair`, or any function from (n, d) rows to (n, d) rows.
+        A `BatchRepair`, or any function that maps rows of shape (n, d) to rows of the same shape.
     pool : {"cls", "last"}
         The token that the head reads.
 
@@ -102,7 +102,7 @@ class Repairing:
             raise ParameterError(f'pool is {pool!r}: need the token that the head reads, "cls" or "last"')
         if not callable(repair):
             raise ParameterError(
-                f"repair is a {type(repair).__name__}: need a BatchRepair, or a function that takes (n, d) rows"
+                f"repair is a {type(repair).__name__}: need a BatchRepair, or a function of rows of shape (n, d)"
             )
         stack = find_stack(model)
         if stack.depth > len(stack.names):

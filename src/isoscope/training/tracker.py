@@ -26,9 +26,9 @@ class IsotropyTracker:
     """A tracker that measures a model's layers on fixed examples during training, and warns when a layer collapses.
 
     It measures, for each layer: anisotropy_1 to _3, raw and centered; IsoScore, plug-in and unbiased; the mean cosine;
-    the TwoNN dimension; and the silhouette of the classes. With `pool="tokens"` the unbiased IsoScore compares only
-    tokens of different texts; otherwise it assumes independent rows. Measuring does not affect training: modes,
-    gradients and torch's random numbers remain bit-identical.
+    the TwoNN dimension; and the silhouette of the classes. With `pool="tokens"`, the unbiased IsoScore compares only
+    tokens of different texts; otherwise it assumes independent rows. Measuring does not affect training: module
+    modes, gradients and torch's random numbers remain bit-identical.
 
     Parameters
     ----------
@@ -37,14 +37,15 @@ class IsotropyTracker:
     layer : int, str or list
         The hidden states to measure: numbers as in Hugging Face's `hidden_states`, "all", or names of modules.
     pool : {"cls", "mean", "last", "tokens"} or callable
-        How the states of a text become rows: its first token, the mean, the last token, all tokens, or a function.
+        How the states of a text become rows: its first token, the mean over tokens, its last token, all tokens, or a
+        function of (states, mask).
     every : int
         The number of optimizer steps between measurements. The start and the end are also measured.
     labels : sequence, optional
-        The class of each example, for the silhouette. By default the "labels" of the batches.
+        The class of each example, for the silhouette. By default, the "labels" in the batches.
     path : path, optional
         Where to save the history: a file, or a folder in which `history.parquet` is written. If training is resumed, an
-        existing history is continued; a new training run renames it first. With None, the history stays in memory.
+        existing history is continued; a new training run renames it first. If None, the history is kept only in memory.
     stop_on_collapse : bool
         Whether to stop training when a layer has collapsed. By default, only a warning is issued.
 
@@ -55,12 +56,13 @@ class IsotropyTracker:
     collapses : list of Collapse
         The layers that have collapsed.
     should_stop : bool
-        Whether to stop: `stop_on_collapse` is set and a layer has collapsed. Check it in your own training loop.
+        Whether training should stop, because `stop_on_collapse` is set and a layer has collapsed. Check it in your own
+        training loop.
 
     Notes
     -----
     In data-parallel training, only the first process measures and writes. With `stop_on_collapse` the other processes
-    wait for its decision, so call `measure` in all of them.
+    wait for its decision, so call `measure` in all processes.
 
     Examples
     --------
@@ -98,13 +100,13 @@ class IsotropyTracker:
 
     @property
     def collapses(self) -> list[Collapse]:
-        """The layers that have collapsed, with the step of each."""
+        """The layers that have collapsed, with the step at which each collapsed."""
         return list(self._watch.found.values())
 
     # measuring
 
     def measure(self, model: Any, *, step: int, epoch: float | None = None) -> list[dict[str, Any]]:
-        """Measure the model, append to the history and save it; earlier entries for `step` or later are replaced.
+        """Measure the model and save the result in the history, where it replaces all entries from `step` on.
 
         Returns
         -------
@@ -148,12 +150,12 @@ class IsotropyTracker:
     # trainers
 
     def follow(self, trainer: Any) -> IsotropyTracker:
-        """Add a callback to a trainer that measures and logs at the start, every `every` steps and at the end.
+        """Add a callback to a trainer to measure and log at the start, every `every` steps and at the end.
 
         Parameters
         ----------
         trainer : Trainer
-            A trainer of Hugging Face, Sentence Transformers or Lightning. The complete model must fit on each device:
+            A Hugging Face, Sentence Transformers or Lightning trainer. The complete model must fit on each device:
             if its weights are sharded over processes (FSDP, DeepSpeed ZeRO-3), one process cannot run it alone.
         """
         add_tracker_callback(trainer, self)
@@ -182,7 +184,7 @@ class IsotropyTracker:
         render("History", "figure", self.history, path)
 
     def save_page(self, path: str | os.PathLike[str], facts: Mapping[str, object] | None = None) -> None:
-        """Write all measurements as one HTML page; `facts`, such as the model and the task, appear at its top."""
+        """Write all measurements as one HTML page, which also shows `facts`, such as the model and the task."""
         from isoscope._io.files import atomic_replace
 
         text = render("History", "page", self.history, facts)
@@ -207,7 +209,7 @@ def broadcast_decision(decision: bool) -> bool:
 
 
 def _distributed() -> Any:
-    """Return torch.distributed if several processes train together, else None."""
+    """Return torch.distributed if training is distributed over several processes, else None."""
     import torch.distributed as dist
 
     from isoscope.losses.regularizer import is_parallel

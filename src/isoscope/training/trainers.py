@@ -51,7 +51,7 @@ def _add_hugging_face_callback(trainer: Any, attachment: Attachment) -> Callable
     if smoothed:
         raise ParameterError(
             "with label_smoothing_factor the trainer computes the loss outside of the model, where the regularizer "
-            "cannot be added: set it to 0"
+            "cannot be added: set label_smoothing_factor to 0"
         )
 
     class RegularizerCallback(TrainerCallback):
@@ -60,7 +60,7 @@ def _add_hugging_face_callback(trainer: Any, attachment: Attachment) -> Callable
         def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if attachment.needs_refresh:
                 batches = kwargs["train_dataloader"]
-                if hasattr(trainer, "collect_features"):  # Sentence Transformers: the input of a loss
+                if hasattr(trainer, "collect_features"):  # Sentence Transformers: the loss takes features
                     batches = _MappedLoader(batches, trainer.collect_features)
                 attachment.refresh(batches, seed=_epoch_seed(args.seed, state.epoch))
 
@@ -153,7 +153,7 @@ def _epoch_seed(seed: int, epoch: float | None) -> int:
 
 @contextmanager
 def mute_logging(module: Any) -> Iterator[None]:
-    """Disable `log` and `log_dict` of a Lightning module, while it runs only for its states."""
+    """Disable `log` and `log_dict` of a Lightning module while it runs only to compute its states."""
     names = ("log", "log_dict")
     for name in names:
         setattr(module, name, lambda *args, **kwargs: None)

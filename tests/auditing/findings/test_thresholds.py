@@ -129,17 +129,17 @@ def test_queries_are_outside_beyond_tenth_neighbor_of_99_percent_of_rows(metric)
 @pytest.mark.parametrize(
     "words",
     [
-        "the verdict is *look* from one in ten and *bad* from one in two",
-        "the verdict is *look* from one in a hundred and *bad* from one in ten",
-        "look from 0.1, bad from 0.5",
-        "look below 0.9, where one result in ten differs; never bad",
-        "look from a single row, bad from one in ten",
+        "the verdict is *look* at one in ten or more, and *bad* at one in two or more",
+        "the verdict is *look* at one in a hundred or more, and *bad* at one in ten or more",
+        "**look** at 0.1 or more, **bad** at 0.5 or more",
+        "**look** below 0.9, that is, if more than one result in ten differs. It is never **bad**",
+        "**look** if at least one row is zero or non-finite, and **bad** if at least one row in ten is",
         "its distance is below 3% of the typical distance",
         "false discovery rate of 5%",
         "within 1% of the typical distance",
         "99% of the rows are from theirs",
-        "look below. Bad is what shuffled labels reach (mean + 4 standard errors",
-        "From one half on these directions *are* the labels",
+        "**look** below 0. It is **bad** below the silhouette that shuffled labels reach (mean + 4 standard errors",
+        "At one half or more, these components mainly separate the labels, and the verdict is **look**",
     ],
 )
 def test_the_documentation_names_the_thresholds(words):

@@ -115,7 +115,7 @@ def test_folder_opened_with_other_settings_raises(tmp_path):
         ("#dosc", "does not exist: did you mean docs"),
         ("", "does not specify a collection: .*#NAME; it contains"),
         ("#empty", "has no rows"),
-        ("#docs?mising=drop", "unknown option mising=: need missing"),
+        ("#docs?mising=drop", "unknown option mising: choose from missing"),
     ],
 )
 def test_missing_collection_raises_one_line(folder, name, message):

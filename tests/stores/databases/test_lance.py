@@ -124,7 +124,7 @@ def test_column_with_special_characters_is_quoted(database, door):
         ("#dosc", "does not exist: did you mean docs"),
         ("", "does not specify a table: .*#NAME; it contains docs, empty"),
         ("#empty", "has no rows"),
-        ("#docs?column=x", "unknown option column="),
+        ("#docs?column=x", "unknown option column: choose from"),
     ],
 )
 def test_missing_collection_raises_one_line(database, door, name, message):

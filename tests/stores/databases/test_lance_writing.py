@@ -111,7 +111,7 @@ def test_write_that_fails_after_success_is_not_repeated(tmp_path, monkeypatch):
 def test_invalid_destination_raises(tmp_path):
     with pytest.raises(InputError, match="does not specify a table"):
         open_lance_destination(parse_address(f"lancedb:{tmp_path}"))
-    with pytest.raises(InputError, match="unknown option missing="):
+    with pytest.raises(InputError, match="unknown option missing: "):
         open_lance_destination(parse_address(f"lancedb:{tmp_path}#docs?missing=drop"))
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(InputError, match="is not a LanceDB folder"):

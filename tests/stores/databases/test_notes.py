@@ -82,7 +82,7 @@ def test_similar_names_are_suggested():
 
 def test_unknown_option_raises():
     check_options({"missing": "drop"}, ["missing"], "here")
-    with pytest.raises(ParameterError, match="here: unknown option mising=: need missing"):
+    with pytest.raises(ParameterError, match="here: unknown option mising: choose from missing"):
         check_options({"mising": "drop"}, ["missing"], "here")
-    with pytest.raises(ParameterError, match="here: unknown option missing="):
+    with pytest.raises(ParameterError, match="here: unknown option missing: no options"):
         check_options({"missing": "drop"}, [], "here")

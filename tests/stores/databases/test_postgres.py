@@ -117,9 +117,13 @@ def test_composite_keys_raise_and_a_generated_column_replaces_them(postgres):
         "INSERT INTO pairs SELECT chr(97 + j), i, ('[' || i || ',' || j || ']')::vector "
         "FROM generate_series(0, 9) i, generate_series(0, 9) j ORDER BY random()",
     )
-    with pytest.raises(ParameterError, match=r"several columns \(a, b\): .*&key=NAME; a view or a generated column"):
+    with pytest.raises(
+        ParameterError, match=r"several columns \(a, b\): .*&key=NAME; if needed, create a view or a generated column"
+    ):
         isoscope.open_store(postgres.url("pairs"))
-    with pytest.raises(ParameterError, match=r"key=a,b refers to several columns: .*a view or a generated column"):
+    with pytest.raises(
+        ParameterError, match=r"key=a,b refers to several columns: .*create a view or a generated column"
+    ):
         isoscope.open_store(postgres.url("pairs", key="a,b"))
     postgres.run(
         "CREATE VIEW one_key AS SELECT a || b AS id, v FROM pairs",
@@ -273,7 +277,7 @@ def test_stopped_server_raises_one_line(cloud, hasty):
         (("table=docs", "table=no.docs"), "there is no table no.docs"),
         (("table=docs", "table=a.b.c"), "need NAME or SCHEMA.NAME"),
         (("table=docs", "table=docs&column=embeding"), "has no column embeding: did you mean embedding?"),
-        (("table=docs", "table=docs&column=text"), "text does not contain vectors; choose from embedding"),
+        (("table=docs", "table=docs&column=text"), "column text does not contain vectors; choose from embedding"),
         (("table=docs", "table=docs&key=idd"), "no column idd for key=: did you mean id?"),
         (("table=docs", "table=docs&nonsense=1"), "cannot parse the address"),
         (("?table=docs", ""), "does not specify a table"),

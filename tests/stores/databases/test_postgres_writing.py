@@ -308,7 +308,9 @@ def test_vectors_are_matched_to_rows_by_key(postgres, cloud, repair):
     postgres.fill("ranked", cloud[:9])
     postgres.run("ALTER TABLE ranked ADD rank int", "UPDATE ranked SET rank = 8 - id")
     by_rank = postgres.url("ranked", "embedding", key="rank")
-    with pytest.raises(InputError, match="ids are rank, but the table's key is id: use &key=rank"):
+    with pytest.raises(
+        InputError, match="id column of the source is rank, but the key of the table is id: use &key=rank"
+    ):
         isoscope.repair_store(by_rank, repair, postgres.url("ranked", "fixed"))
     with pytest.raises(InputError, match="the source has no ids to match"):
         isoscope.repair_store(cloud[:9], repair, postgres.url("ranked", "fixed"))

@@ -143,7 +143,7 @@ def test_field_beyond_the_sample_can_be_named(client, door):
         ("#dosc", "does not exist: did you mean docs"),
         ("", "does not specify a collection: .*#NAME; it contains docs"),
         ("#empty", "has no rows"),
-        ("#docs?mising=drop", "unknown option mising=: need missing"),
+        ("#docs?mising=drop", "unknown option mising: choose from missing"),
     ],
 )
 def test_missing_collection_raises_one_line(client, door, name, message):

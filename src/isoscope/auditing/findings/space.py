@@ -191,7 +191,7 @@ def anisotropy(e: Evidence) -> Iterator[Finding]:
         )
     yield e.finding(
         "anisotropy",
-        "Share of the first direction (anisotropy)",
+        "Share of the leading axis (anisotropy)",
         value,
         (low, high),
         judged,

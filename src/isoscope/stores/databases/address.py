@@ -173,10 +173,12 @@ def _parse_options(query: str, kind: str) -> dict[str, str]:
         if not equals or not name or "@" in name:
             raise ParameterError(f'{kind}: cannot parse the options after "?": need NAME=VALUE, separated by &')
         if name in options:
-            raise ParameterError(f"{kind}: {name}= appears twice: use it once")
+            raise ParameterError(f"{kind}: the option {name}= appears twice: use it once")
         options[name] = unquote(value)
     if options.get("missing", "drop") not in ("drop", "raise"):
-        raise ParameterError(f"missing={options['missing']}: need drop (to skip rows without a vector) or raise")
+        raise ParameterError(
+            f"missing={options['missing']}: need missing=drop (skip rows without a vector) or missing=raise"
+        )
     return options
 
 

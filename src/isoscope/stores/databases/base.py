@@ -270,8 +270,8 @@ def check_options(options: Mapping[str, str], known: Sequence[str], where: str) 
     """Raise an error if an address has an unknown option."""
     for name in options:
         if name not in known:
-            need = f": need {' or '.join(known)}" if known else ": no options are allowed here"
-            raise ParameterError(f"{where}: unknown option {name}={need}")
+            allowed = f"choose from {', '.join(known)}" if known else "no options are allowed here"
+            raise ParameterError(f"{where}: unknown option {name}: {allowed}")
 
 
 def check_distance(address: Address, known: Iterable[str]) -> None:
@@ -279,7 +279,9 @@ def check_distance(address: Address, known: Iterable[str]) -> None:
     check_options(address.options, ["distance"], address.redacted)
     known = list(known)
     if address.options.get("distance", known[0]) not in known:
-        raise ParameterError(f"{address.redacted}: distance={address.options['distance']}: need {', '.join(known)}")
+        raise ParameterError(
+            f"{address.redacted}: distance={address.options['distance']}: choose from {', '.join(known)}"
+        )
 
 
 # notes: the origin of a collection, and whether it is complete

@@ -162,7 +162,7 @@ class ChromaClient(Client):
     def _explain(self, error: Exception, reason: str) -> str:
         status = getattr(getattr(error, "response", None), "status_code", None)
         if status in (401, 403) or type(error).__name__ == "ChromaAuthError":
-            return "the server denies access: pass a user name and password, http://user:password@host:8000"
+            return "the server denies access: pass a user name and password, as in http://user:password@host:8000"
         if "different settings" in reason:
             return "this program has already opened the folder with different settings: open it with isoscope first"
         if _is_unreachable(error):

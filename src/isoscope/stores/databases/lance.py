@@ -56,7 +56,7 @@ def open_lance(address: Address, wanted: ColumnSpec) -> Store:
     Parameters
     ----------
     address : Address
-        ``lancedb:PATH#table``; the path may be in an object store, ``s3://…``, with keys from the environment.
+        ``lancedb:PATH#table``; the path may be an object store such as ``s3://…``, with credentials in the environment.
     wanted : ColumnSpec
         The columns to use as vectors, labels, text, …
 
@@ -436,4 +436,4 @@ def _literal(value: Any) -> str:
         return "'" + value.replace("'", "''") + "'"
     if isinstance(value, int):
         return str(value)
-    raise ParameterError(f"an id is {value!r}: ids must be integers or strings")
+    raise ParameterError(f"the id {value!r} is not supported: ids must be integers or strings")

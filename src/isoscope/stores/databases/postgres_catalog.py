@@ -69,7 +69,7 @@ def choose_vector_type(connection: Any, dtype: np.dtype, dim: int, wanted: str |
 def check_vector_type(wanted: str | None, where: str) -> None:
     """Raise an error for an unknown vector type."""
     if wanted is not None and wanted not in _CHOICES:
-        raise ParameterError(f"{where}: type={wanted} is unknown: need {', '.join(_CHOICES)}")
+        raise ParameterError(f"{where}: type={wanted} is unknown: choose from {', '.join(_CHOICES)}")
 
 
 def _exact_type(dtype: np.dtype, installed: dict[str, str]) -> str:
@@ -216,7 +216,7 @@ class Table:
 
     def key(self, wanted: str | None, where: str) -> Key:
         """Return the column that orders the rows: the requested one, or the primary key."""
-        advice = "choose one column with unique values, &key=NAME; a view or a generated column can provide it"
+        advice = "choose one column with unique values: &key=NAME; if needed, create a view or a generated column"
         if not wanted and not self.primary:
             raise ParameterError(f"{where} has no primary key: {advice}")
         if not wanted and len(self.primary) > 1:
@@ -340,10 +340,13 @@ def check_unique_key(connection: Any, table: Table, key: Key, where: str) -> Non
     form = sql.SQL("SELECT count(*), count({0}), count(DISTINCT {0}) FROM {1}").format(key.sql(), table.sql)
     rows, filled, different = connection.execute(form).fetchone()
     if filled < rows:
-        raise ParameterError(f"{where}: key={key.name} is null in {rows - filled:,} rows: choose another key=")
+        raise ParameterError(
+            f"{where}: key={key.name} is null in {rows - filled:,} rows: choose another column with key=NAME"
+        )
     if different < rows:
         raise ParameterError(
-            f"{where}: key={key.name} has {different:,} distinct values in {rows:,} rows: choose another key="
+            f"{where}: key={key.name} has {different:,} distinct values in {rows:,} rows: choose another "
+            "column with key=NAME"
         )
 
 

@@ -19,7 +19,7 @@ T = TypeVar("T")
 _ERROR_MESSAGES = {
     "55P03": "another transaction has locked the table: end it, then rerun the same command",
     "42501": "this user lacks a permission ({0}): grant it",
-    "25006": "the server is read-only: write to its primary",
+    "25006": "the server is read-only: write to the primary server",
     "53100": "the server's disk is full: free some space, then rerun the same command",
 }
 _CONFLICT_CODES = ("40001", "40P01")  # conflicting transactions, which are repeated

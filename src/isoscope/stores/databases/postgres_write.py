@@ -89,8 +89,8 @@ class PostgresDestination:
         """Raise an error if the vectors would replace another column of the source."""
         if self._layout is not None and self._column in {field.name for field in self._layout.others}:
             raise OutputError(
-                f"{self._address}: the source has another column named {self._column}: choose another &column=, or "
-                "write only the vectors with --vectors-only"
+                f"{self._address}: the source has another column named {self._column}: choose another name with "
+                "&column=NAME, or write only the vectors with --vectors-only"
             )
 
     def _begin_column(self, table: Table) -> bool:
@@ -124,8 +124,8 @@ class PostgresDestination:
             )
         if ids != self._key.name and table.column(ids) is not None:
             raise ParameterError(
-                f"{where}: the source's ids are {ids}, but the table's key is {self._key.name}: use &key={ids} for "
-                "the table, or --columns ids=NAME for the source"
+                f"{where}: the id column of the source is {ids}, but the key of the table is {self._key.name}: use "
+                f"&key={ids} for the table, or --columns ids=NAME for the source"
             )
         if not self._key.is_unique:
             self._session.run(lambda connection: check_unique_key(connection, table, self._key, where))
@@ -241,7 +241,9 @@ class PostgresDestination:
         check_row_count(rows - self._unmatched, found, str(self._address))
         self._session.run(lambda connection: self._comment(connection, table, rows), _RESUME_HINT)
         if self._unmatched:
-            warn_data(f"{self._address}: skipped {plural(self._unmatched, 'row')} of the source: no match in the table")
+            warn_data(
+                f"{self._address}: skipped {plural(self._unmatched, 'row')} of the source without a match in the table"
+            )
 
     def clear(self) -> None:
         """See `Destination`."""

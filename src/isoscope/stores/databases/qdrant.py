@@ -159,7 +159,7 @@ def open_qdrant(address: Address, wanted: ColumnSpec) -> Store:
     Parameters
     ----------
     address : Address
-        ``qdrant:PATH#collection`` or ``qdrant:http://host:6333#collection``; the server's key is `QDRANT_API_KEY`.
+        ``qdrant:PATH#collection`` or ``qdrant:http://host:6333#collection``; `QDRANT_API_KEY` contains the API key.
     wanted : ColumnSpec
         The named vectors to read, and the payload fields to use as labels, text, …
 

@@ -59,7 +59,7 @@ def write_to_database(
     restart : bool
         Whether to delete what an earlier run wrote.
     progress, say : function, optional
-        As for `repair_store`.
+        Callbacks, as in `repair_store`.
     stage : str
         The stage that `progress` receives.
     """

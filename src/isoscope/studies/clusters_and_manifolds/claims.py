@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from isoscope.studies.study import Bounds, Published, Verdict
 
 HIGH_SIMILARITY, NEAR_ZERO, SMALL_LID_SHARE = 0.2, 0.1, 1 / 50
-"""The limits for a high similarity, a similarity near zero, and a small LID (as a share of the width)."""
+"""Thresholds for a high similarity, a similarity near zero, and a small LID (as a share of the width)."""
 MAJORITY_SHARE = 0.5
-"""The smallest share of the variance along three directions that counts as a Swiss roll, and the smallest share of
-S_inter removed by one mean that counts as an offset."""
+"""The smallest share of the variance that three principal components must explain to count as a Swiss roll, and the
+smallest share of S_inter that subtracting a single mean must remove to count as an offset."""
 MIN_AGREEING_SHARE = 0.9
-"""The share of the cases that must agree for the verdict yes; it is below 1 because a model has many layers."""
+"""The share of the cases that must agree for the verdict "yes"; it is below 1 because a model has many layers."""
 MIN_EXPLAINED_SHARE = 0.1
-"""The smallest share of the variance that a token's position, frequency or kind must explain."""
+"""The smallest share of the variance that a token's position, frequency or kind must explain to support a claim."""
 
 _LID = "LID, cosine"
 _STATIC = ("GloVe", "GloVe-2M", "GNEWS")
@@ -85,7 +85,8 @@ def make_verdicts(published: Published, results: LayerResults) -> tuple[list[Ver
             published="–",
         ),
         "swiss-roll": layers(
-            f"decoder layer: the share of the variance along three directions must be above {MAJORITY_SHARE:.0%}",
+            "decoder layer: the first three principal components must explain more than "
+            f"{MAJORITY_SHARE:.0%} of the variance",
             lambda each: sum(each["explained"]),
             most,
             published="shown in a figure for GPT and GPT2",
@@ -94,8 +95,8 @@ def make_verdicts(published: Published, results: LayerResults) -> tuple[list[Ver
         ),
         "place": layers(
             f"decoder layer: a token's position in the window must explain more than {MIN_EXPLAINED_SHARE:.0%} of the "
-            "variance along three directions. GPT and GPT2 add a learned vector for each position to the input; models "
-            "with rotary positions do not",
+            "variance along the first three principal components. GPT and GPT2 add a learned vector for each position "
+            "to the input; models with rotary position embeddings do not",
             "along, place",
             explained,
             published="–",
@@ -104,7 +105,7 @@ def make_verdicts(published: Published, results: LayerResults) -> tuple[list[Ver
         ),
         "frequency-and-kind": layers(
             "layer: frequency and the kind of token must each explain more than "
-            f"{MIN_EXPLAINED_SHARE:.0%} of the variance along three directions",
+            f"{MIN_EXPLAINED_SHARE:.0%} of the variance along the first three principal components",
             lambda each: min(each["along, frequency"], each["along, kind"]),
             explained,
             published="shown in figures for BERT, GPT and GPT2",
@@ -123,7 +124,7 @@ def _layer_evidence(
     what: str,
     untested: str,
 ) -> Evidence:
-    """Return a case for each layer of each model and corpus, with the mean over its seeds."""
+    """Return evidence with one case for each layer of each model and corpus, averaged over its seeds."""
     if not results.layers:
         return Evidence(published, untested=untested, most=MIN_AGREEING_SHARE)
     cases = []
@@ -134,11 +135,14 @@ def _layer_evidence(
     values = [each.estimate for each in cases]
     low, high = (format_number(each, 2) for each in (min(values), max(values)))
     ours = f"{share_of(cases, 'layers')}; {format_number(fmean(values), 2)} on average ({low} to {high})"
-    why = f"There is one case for each {what}. For the verdict yes, {MIN_AGREEING_SHARE:.0%} of the layers must agree."
+    why = (
+        f'There is one case for each {what}. For the verdict "yes", at least {MIN_AGREEING_SHARE:.0%} of the layers '
+        "must agree."
+    )
     by_model = group_by(cases, lambda case: case.words.partition(",")[0])
     against = [model for model, own in by_model.items() if 2 * count_cases(own)[0] < len(own)]
     if against and len(against) < len(by_model):
-        why += f" Most layers of {', '.join(against)} do not agree."
+        why += f" Most layers of {', '.join(against)} do not agree with the claim."
     return Evidence(published, cases, why, ours, untested, MIN_AGREEING_SHARE)
 
 
@@ -173,9 +177,9 @@ def _below_static_evidence(published: Published, results: LayerResults) -> Evide
     """Return evidence that compares each model and corpus with word vectors, at the largest common number of rows."""
     values = {row: _published_value(published, row, _LID) for row in published.rows("lid")}
     static, others = ([value for row, value in values.items() if (row in _STATIC) is so] for so in (True, False))
-    theirs = f"{min(others):g} to {max(others):g} against {min(static):g} to {max(static):g}"
+    theirs = f"{min(others):g} to {max(others):g}, compared with {min(static):g} to {max(static):g}"
     if not results.layers or not results.words:
-        why, untested = "Also pass a folder or file of word vectors.", "needs a model and word vectors"
+        why, untested = "Also pass word vectors as a model (a folder or a file).", "needs a model and word vectors"
         return Evidence(theirs, why=why, untested=untested, most=MIN_AGREEING_SHARE)
     cases, comparisons = [], []
     for (corpus, model), layers in results.by_corpus_and_model().items():
@@ -185,10 +189,10 @@ def _below_static_evidence(published: Published, results: LayerResults) -> Evide
             n = max(set(own) & set(other), default=0)
             if n:
                 cases.append(Case.exact(f"{model}, {corpus}, {name}", own[n] - other[n], BELOW_ZERO))
-                comparisons.append(f"{model}, {corpus} {own[n]:.1f} and {name} {other[n]:.1f} at {n:,} rows")
+                comparisons.append(f"{own[n]:.1f} for {model} on {corpus} and {other[n]:.1f} for {name} at {n:,} rows")
     if not cases:
-        return Evidence(theirs, untested="no common number of rows", most=MIN_AGREEING_SHARE)
-    ours = f"lower in {share_of(cases, 'comparisons')} at equal numbers of rows, for example {comparisons[0]}"
+        return Evidence(theirs, untested="not measured at the same number of rows", most=MIN_AGREEING_SHARE)
+    ours = f"lower in {share_of(cases, 'comparisons')} at equal numbers of rows, for example, {comparisons[0]}"
     why = (
         "There is one case for each model, corpus and set of word vectors: at an equal number of rows, the model's "
         "mean LID over layers must be lower than the LID of the word vectors."

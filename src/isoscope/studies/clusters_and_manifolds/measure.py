@@ -31,35 +31,35 @@ class LayerResults:
 
     @classmethod
     def of(cls, results: Results) -> LayerResults:
-        """Return the results by kind, with the layers in order."""
+        """Separate the results of layers from those of word vectors, and sort the layers."""
         kinds = {what: [each for each in results.values() if each["what"] == what] for what in ("layer", "words")}
         return cls(sorted(kinds["layer"], key=lambda each: int(each["layer"])), kinds["words"])
 
     def by_corpus_and_model(self) -> dict[tuple[str, str], list[dict[str, Any]]]:
-        """Return the layers for each corpus and model, with all seeds."""
+        """Group the layers by corpus and model; each group contains all seeds."""
         return group_by(self.layers, lambda each: (each["corpus"], each["model"]))
 
     def by_model(self) -> dict[str, list[dict[str, Any]]]:
-        """Return the layers for each model, with all corpora and seeds."""
+        """Group the layers by model; each group contains all corpora and seeds."""
         return group_by(self.layers, lambda each: each["model"])
 
     def by_word_vectors(self) -> dict[str, list[dict[str, Any]]]:
-        """Return the results for each set of word vectors, with all seeds."""
+        """Group the results of word vectors by model name; each group contains all seeds."""
         return group_by(self.words, lambda each: each["model"])
 
 
 def mean_lid_by_rows(rows: Sequence[dict[str, Any]]) -> dict[int, float]:
-    """Return the mean LID over layers or seeds, for each number of rows at which all of them were measured."""
+    """Return the LID averaged over all results, for each number of rows at which all of them were measured."""
     shared = set.intersection(*({int(n) for n in each["lid, cosine, by rows"]} for each in rows))
     return {n: fmean(each["lid, cosine, by rows"][str(n)] for each in rows) for n in sorted(shared)}
 
 
 LID_ROW_COUNTS = (1_000, 4_000, 16_000, 64_000, 256_000)
-"""The numbers of rows at which LID is measured, so that data sets can be compared at equal numbers."""
+"""The numbers of rows at which LID is measured, so that data sets can be compared at equal sizes."""
 METRICS = ("cosine", "euclidean")
 TEXTBOOK_LID_FACTOR = 2
 """The factor that converts LID from the authors' scale, which uses squared distances, to the textbook scale. With k
-neighbors, `isoscope.lid` returns (k − 2)/k of that, because it is unbiased and theirs is not."""
+neighbors, `isoscope.lid` returns (k − 2)/k of that value, because its estimate is unbiased and theirs is not."""
 
 _WINDOW_BINS, _FREQUENCY_BINS = 16, 8  # numbers of equal window segments, and of frequency quantiles
 
@@ -71,10 +71,11 @@ class MeasureOptions:
     k: int
     """The number of nearest neighbors for LID."""
     lid_sample: int
-    """The number of rows whose nearest neighbors are searched among all rows."""
+    """The number of rows for which to find the nearest neighbors among all rows."""
     cluster_sample: int
     """The number of rows for k-means and the silhouette."""
     restarts: int
+    """The number of k-means initializations for each number of clusters."""
     points: int
     """The number of points to draw."""
     seed: int
@@ -92,7 +93,7 @@ class LayerTokens:
 
 
 def measure_layer(tokens: LayerTokens, asked: MeasureOptions, tell: Callable[[float, str], None]) -> dict[str, Any]:
-    """Return the similarities (raw, centered, inside clusters), clusters, LID and first principal directions."""
+    """Return the similarities (raw, centered, inside clusters), clusters, LID and leading principal components."""
     X, types = tokens.states, tokens.types
     tell(0.0, "clusters")
     clusters, silhouettes = _find_clusters(X, asked)
@@ -114,12 +115,12 @@ def measure_layer(tokens: LayerTokens, asked: MeasureOptions, tell: Callable[[fl
     found["intra, centred"] = float(intra_similarity(centered, types))
     tell(0.7, "local dimension")
     found |= local_dimensions(X, asked)
-    tell(0.9, "principal directions")
+    tell(0.9, "principal components")
     return found | _measure_directions(tokens, clusters, asked)
 
 
 def local_dimensions(X: np.ndarray, asked: MeasureOptions) -> dict[str, Any]:
-    """Return the LID by cosine and Euclidean distance on the authors' scale, and the cosine LID of smaller samples."""
+    """Return the cosine and Euclidean LID on the authors' scale, and the cosine LID of smaller samples."""
     order = np.random.default_rng(asked.seed).permutation(len(X))
     sizes = [n for n in LID_ROW_COUNTS if asked.k < n < len(X)] + [len(X)]
 
@@ -139,7 +140,7 @@ def local_dimensions(X: np.ndarray, asked: MeasureOptions) -> dict[str, Any]:
 
 
 def _find_clusters(X: np.ndarray, asked: MeasureOptions) -> tuple[np.ndarray, dict[int, float]]:
-    """Return the cluster of each row and the silhouettes; rows outside the sample join the nearest cluster mean."""
+    """Return the cluster of each row and the silhouettes; rows outside the sample are assigned to the nearest mean."""
     from sklearn.metrics import pairwise_distances_argmin
 
     rng = np.random.default_rng(asked.seed)
@@ -155,7 +156,7 @@ def _find_clusters(X: np.ndarray, asked: MeasureOptions) -> tuple[np.ndarray, di
 
 
 def _measure_directions(tokens: LayerTokens, clusters: np.ndarray, asked: MeasureOptions) -> dict[str, Any]:
-    """Return the variance along the first three principal directions, what explains it, and points to draw."""
+    """Return the variance along the first three principal components, what explains it, and points to draw."""
     from sklearn.decomposition import PCA
 
     X = tokens.states

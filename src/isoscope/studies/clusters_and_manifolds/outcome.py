@@ -83,11 +83,11 @@ def _tables(published: Published, results: LayerResults) -> list[Table]:
         ),
         _layer_means_table(
             "directions",
-            "Variance along the first three principal directions, and what explains it",
-            "Values are means over the layers. The first column is the share of all variance that lies along these "
-            "directions. Each other column is the share of the variance along them that one property of a token "
-            "explains. The properties are the position in the window (in sixteenths), the frequency (in eight "
-            "ranges), the kind of token (word, continuation, number, symbol), and the cluster.",
+            "Variance along the first three principal components, and what explains it",
+            "Values are means over the layers. The first column is the share of the total variance that these "
+            "components explain. Each other column is the share of the variance along these components that one "
+            "property of a token explains. The properties are the position in the window (in sixteenths), the "
+            "frequency (in eight bins), the kind of token (word, continuation, number, symbol), and the cluster.",
             directions,
             results,
         ),
@@ -95,7 +95,7 @@ def _tables(published: Published, results: LayerResults) -> list[Table]:
 
 
 def _lid_table(published: Published, results: LayerResults) -> Table:
-    """Return a table of our local dimensions next to those of the paper."""
+    """Return a table that compares our local dimensions with those of the paper."""
     rows = []
     for (corpus, model), layers in results.by_corpus_and_model().items():
         peer = _PEERS.get(model, "GPT2" if layers[0]["kind"] == "decoder" else "BERT")
@@ -153,7 +153,7 @@ def _value_getter(key: str, times: float = 1.0) -> Callable[[dict[str, Any]], fl
 
 
 def _value_over_seeds(rows: Sequence[dict[str, Any]], value: Callable[[dict[str, Any]], float]) -> Value:
-    """Return the mean over layers, as a value over seeds."""
+    """Average each seed over its layers, and return the averages as a `Value`."""
     return mean_by_seed(rows, value, lambda each: each["seed"])
 
 
@@ -169,7 +169,7 @@ def _figures(results: LayerResults) -> list[Figure]:
         _layer_figure(
             "clusters",
             "Clusters by layer",
-            "The number of clusters is the one with the highest silhouette, or 1 if no silhouette reaches 0.1.",
+            "The number of clusters is chosen by the highest silhouette; it is 1 if no silhouette reaches 0.1.",
             "clusters",
             "clusters",
             results,
@@ -217,7 +217,7 @@ def _layer_figure(
 
 
 def _layer_series(name: str, layers: Sequence[dict[str, Any]], value: Callable[[dict[str, Any]], float]) -> Series:
-    """Return a series of a value by layer, with a band over the seeds."""
+    """Return a series with the mean over seeds for each layer, and a band from the lowest to the highest seed."""
     by_layer = group_by(layers, lambda each: int(each["layer"]))
     means = [fmean(map(value, own)) for own in by_layer.values()]
     ends = [[min(map(value, own)) for own in by_layer.values()], [max(map(value, own)) for own in by_layer.values()]]
@@ -226,7 +226,7 @@ def _layer_series(name: str, layers: Sequence[dict[str, Any]], value: Callable[[
 
 
 def _lid_by_rows_figure(results: LayerResults) -> Figure:
-    """Return a figure of the mean LID over layers by number of rows; each panel includes static word vectors."""
+    """Return a figure of LID against the number of rows, averaged over layers; each panel shows static word vectors."""
     static = [_lid_by_rows_series(model, seeds, dashed=True) for model, seeds in results.by_word_vectors().items()]
     panels = []
     for model, layers in results.by_model().items():
@@ -261,7 +261,7 @@ def _frequency_figure(results: LayerResults) -> Figure:
         ]
         panels.append(Panel(f"{model}, {corpus}", series, "frequency in the corpus, power of ten", "distance"))
     caption = (
-        "The figure shows the mean distance from the layer's mean for eight ranges of frequency, relative to the "
+        "The figure shows the mean distance from the layer's mean for eight bins of frequency, relative to the "
         "mean distance of all tokens. The values would all be 1 if frequency did not matter."
     )
     return Figure("frequency", "Distance from the center by frequency", caption, panels)
@@ -281,7 +281,7 @@ def _scatter_figures(results: LayerResults) -> list[Figure]:
     for (corpus, model), layers in results.by_corpus_and_model().items():
         panels = [
             Scatter(
-                f"layer {each['layer']}: {100 * sum(each['explained']):.0f}% of the variance along three directions",
+                f"layer {each['layer']}: {100 * sum(each['explained']):.0f}% of the variance in three components",
                 each["cloud"]["points"],
                 {
                     "cluster": each["cloud"]["cluster"],
@@ -295,9 +295,10 @@ def _scatter_figures(results: LayerResults) -> list[Figure]:
         ]
         if panels:
             caption = (
-                "The figure shows tokens along the first two principal directions, and a side view of the first three."
+                "The figure shows tokens projected onto the first two principal components, and a 3-D view of the "
+                "first three."
             )
-            title = f"Principal directions of {model}, {corpus}"
+            title = f"Principal components of {model}, {corpus}"
             figures.append(Figure(f"cloud-{corpus}-{model}", title, caption, panels))
     return figures
 
@@ -313,26 +314,29 @@ def _notes(setting: Setting, results: LayerResults) -> list[str]:
         "entire split.",
         "The model reads special tokens ([CLS], [SEP], <s>), but they are not measured. The corpora's own <unk> stays "
         "in the text: some tokenizers map it to their unknown token, others split it into pieces.",
-        "Layer 0 is the output of the first block; the last layer is taken after the model's final norm.",
+        "Layer 0 is the output of the first block; the last layer is taken after the model's final normalization.",
         "S_inter is averaged over all pairs of types; the paper estimates it from one random instance of each type. "
         "S_intra is averaged over all pairs of instances; the paper draws at most 1,000 instances of a type.",
-        f"K-means uses at most {setting['cluster_sample']:,} rows, with {plural(setting['restarts'], 'start')}; the "
-        "other rows are assigned to the nearest mean. The number of clusters is 2 to 15, or 1 if no silhouette "
-        "reaches 0.1.",
+        f"K-means uses at most {setting['cluster_sample']:,} rows, with "
+        f"{plural(setting['restarts'], 'initialization')}; the other rows are assigned to the nearest "
+        "mean. The number of clusters is 2 to 15, or 1 if no silhouette reaches 0.1.",
         f"LID is computed for at most {setting['lid_sample']:,} rows, from their {setting['k']} nearest neighbors "
         "among all rows. It depends on the number of rows, because with few rows the nearest neighbors are not "
         "local.",
         "ELMo is not run, because transformers does not include it. The paper gives no numbers for its figures, and "
         'no thresholds for terms such as "high" or "near zero". We chose the thresholds in the rules. We also chose '
-        "the test for the Swiss roll: whether three directions explain most of the variance.",
+        "the test for the Swiss roll: whether three principal components explain most of the variance.",
         "If a layer was measured with a single seed, its value is treated as exact.",
     ]
     for model, seeds in results.by_word_vectors().items():
         peer = _static_peer(model, int(seeds[0]["width"]))
-        compared = "not in the paper" if peer is None else f"compared with the paper's {peer}, which may differ"
-        notes.append(
-            f"{model}: {int(seeds[0]['rows']):,} word vectors, {compared}; the paper gives only their number and width."
+        compared = (
+            "is not in the paper"
+            if peer is None
+            else f"is compared with the paper's {peer}, which may be a different file: the paper gives only the number "
+            "and width of its vectors"
         )
+        notes.append(f"{model} ({int(seeds[0]['rows']):,} word vectors) {compared}.")
     own = sorted({each["model"] for each in results.layers if each["model"] not in _PEERS})
     if own:
         notes.append(

@@ -36,8 +36,8 @@ class ClustersAndManifolds(Study):
     about = (
         "Each model reads running text in windows. For the token states of every layer, the study measures how "
         "similar tokens are (S_inter, S_intra), overall and inside clusters. It also measures the number of clusters "
-        "and the local dimension, which it compares with that of static word vectors. Figures show the first "
-        "principal directions of each model."
+        "and the local dimension, which it compares with that of static word vectors. Figures show the leading "
+        "principal components of each model."
     )
     models: ClassVar[tuple[str, ...]] = (
         "google-bert/bert-base-uncased",
@@ -54,18 +54,18 @@ class ClustersAndManifolds(Study):
         "tokens": Parameter(
             16_000, 4_000, "number of tokens per corpus, in random windows; the paper uses all (a million)"
         ),
-        "window": Parameter(512, 512, "tokens in a window", least=8),
+        "window": Parameter(512, 512, "number of tokens in a window", least=8),
         "k": Parameter(100, 100, "number of nearest neighbors for the local dimension", least=2),
         "lid_sample": Parameter(
-            4_000, 1_000, "number of rows whose nearest neighbors are searched among all rows", least=1
+            4_000, 1_000, "number of rows for which to find the nearest neighbors among all rows", least=1
         ),
         "cluster_sample": Parameter(8_000, 1_500, "number of rows for k-means and the silhouette", least=20),
-        "restarts": Parameter(2, 1, "number of k-means starts for each number of clusters", least=1),
+        "restarts": Parameter(2, 1, "number of k-means initializations for each number of clusters", least=1),
         "points": Parameter(800, 500, "number of points to draw for each layer", least=0),
     }
 
     def data_sets(self, setting: Setting) -> Sequence[str]:
-        """Return the names of the corpora, or no names if all models are word vectors."""
+        """Return the names of the corpora, or an empty list if all models are word vectors."""
         if setting["tokens"] <= max(setting["k"], 20):
             raise ParameterError(
                 f"tokens is {setting['tokens']} and k is {setting['k']}: tokens must be greater than k and greater "
@@ -74,7 +74,7 @@ class ClustersAndManifolds(Study):
         return [] if all(each.holds_word_vectors for each in setting.models) else list(setting["corpora"])
 
     def arms(self, setting: Setting) -> list[Arm]:
-        """Return arms for word vectors; then, for each model and corpus, an arm for its states and one per layer."""
+        """Return an arm per set of word vectors and, per model and corpus, an embedding arm and an arm per layer."""
         arms = [
             _word_arm(model, setting, seed)
             for model in setting.models
@@ -90,7 +90,7 @@ class ClustersAndManifolds(Study):
         return arms
 
     def outcome(self, setting: Setting, results: Results) -> Outcome:
-        """Return similarities, clusters and local dimensions by layer, and the verdict on each claim."""
+        """Return tables and figures of similarities, clusters and local dimensions, and the verdict on each claim."""
         return make_outcome(self.published, setting, results)
 
 
@@ -106,7 +106,7 @@ def _measure_options(setting: Setting, seed: int, points: int) -> MeasureOptions
 def _word_arm(model: Model, setting: Setting, seed: int) -> Arm:
     return Arm(
         f"words/{model.name}/seed-{seed}",
-        f"{model.name}  local dimension of its words",
+        f"{model.name}  local dimension of its word vectors",
         partial(_measure_words, model, _measure_options(setting, seed, 0)),
     )
 
@@ -115,9 +115,7 @@ def _measure_words(model: Model, asked: MeasureOptions, bench: ArmContext) -> di
     place = Path(model.place)
     store = open_store(place if place.is_file() else place / "vectors.npy")
     if len(store) <= asked.k:
-        raise TooFewRowsError(
-            f"{model.place} has {len(store)} vectors: need more than k, which is {asked.k}; pass a smaller k"
-        )
+        raise TooFewRowsError(f"{model.place} has {len(store)} vectors: need more than k={asked.k}; pass a smaller k")
     bench.tell(0.1, f"{len(store):,} vectors")
     X = np.concatenate([each.astype(np.float32, copy=False) for each in store])
     facts = {"what": "words", "model": model.name, "seed": asked.seed, "rows": len(X), "width": X.shape[1]}
@@ -166,7 +164,7 @@ class Architecture:
 
 @dataclass(frozen=True)
 class CorpusStates:
-    """The states of a model on a corpus, with an arm that embeds the corpus and an arm for each layer."""
+    """The token states of a model on a corpus, and the arms that compute and measure them."""
 
     model: Model
     architecture: Architecture
@@ -175,7 +173,7 @@ class CorpusStates:
     setting: Setting
 
     def arms(self) -> list[Arm]:
-        """Return an arm for the states, followed by one for each layer; the last arm removes the states."""
+        """Return an arm that computes the states, followed by one for each layer; the last arm deletes the states."""
         key = f"{self.corpus}/{self.model.name}/seed-{self.seed}"
         words = f"{self.model.name}  {self.corpus}"
         states = Arm(f"{key}/states", f"{words}  states", self.embed_corpus, cost=1 + self.architecture.layers / 3)
@@ -186,7 +184,7 @@ class CorpusStates:
         return [states, *layers]
 
     def embed_corpus(self, bench: ArmContext) -> dict[str, Any]:
-        """Embed the corpus for the layer arms, and return the counts of the corpus."""
+        """Embed the corpus for the layer arms, and return its token counts."""
         folder = self._embed(bench)
         kept = json.loads((folder / "_embedding.json").read_text(encoding="utf-8"))
         return {
@@ -224,14 +222,14 @@ class CorpusStates:
         return {"corpus": self.corpus, "model": self.model.name, "seed": self.seed, "kind": kind}
 
     def _embed(self, bench: ArmContext) -> Path:
-        """Return the folder of the states; its file room.txt contains the number of text tokens in a window."""
+        """Return the folder that contains the states; its room.txt contains the number of text tokens in a window."""
 
         def finish(store: Store, folder: Path) -> None:
             tokens = len(store) // self.architecture.layers
             if tokens <= self.setting["k"]:
                 raise TooFewRowsError(
-                    f"{self.corpus} has {tokens} tokens: need more than k, which is {self.setting['k']}; pass more "
-                    "text or a smaller k"
+                    f"{self.corpus} has {tokens} tokens: need more than k={self.setting['k']}; pass more text or a "
+                    "smaller k"
                 )
             with atomic_replace(folder / "room.txt") as path:
                 path.write_text(f"{self._room()}", encoding="utf-8")

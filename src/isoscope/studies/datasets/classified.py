@@ -32,7 +32,7 @@ SETS = (
         ("dev.tsv",),
         "stanfordnlp/snli",
         None,
-        "nlp.stanford.edu/projects/snli (as a table: label, sentence1, sentence2)",
+        "nlp.stanford.edu/projects/snli (convert to a table with the columns label, sentence1, sentence2)",
     ),
     DataSet(
         "wordnet",
@@ -40,7 +40,8 @@ SETS = (
         ("lemma_supersenses.tsv",),
         "",
         None,
-        "wordnet.princeton.edu (as one table: lemma, pos, semcor_tag_count, all_senses_supersenses with |)",
+        "wordnet.princeton.edu (convert to a table with the columns lemma, pos, semcor_tag_count and "
+        "all_senses_supersenses, with | between supersenses)",
     ),
 )
 _BY_NAME = {each.name: each for each in SETS}
@@ -53,17 +54,17 @@ GLUE = ("cola", "mrpc", "rte", "qnli", "sst2")
 
 @dataclass(frozen=True, eq=False)
 class ClassifiedTexts:
-    """Distinct texts, items (each a text or a pair of texts, by index), and the classes of the items."""
+    """Texts, items that refer to one text or a pair of texts by index, and the classes of the items."""
 
     texts: list[str]
     items: np.ndarray
-    """Indices of the texts of each item, (n, 1) or (n, 2)."""
+    """Indices of the texts of each item, of shape (n, 1) or (n, 2)."""
     targets: np.ndarray
-    """Class indices, (n,); or indicators, (n, k), if an item may have several classes."""
+    """Class indices of shape (n,), or indicators of shape (n, k) if an item may have several classes."""
     classes: tuple[str, ...]
 
     def part(self, most: int) -> ClassifiedTexts:
-        """Return a fixed random sample of at most this many items, with their texts; 0 means all items."""
+        """Return a reproducible random sample of at most `most` items, with their texts; 0 means all items."""
         if not 0 < most < len(self.items):
             return self
         kept = np.sort(np.random.default_rng(0).choice(len(self.items), most, replace=False))
@@ -87,7 +88,7 @@ def read_classified(name: str, data: DataSource) -> ClassifiedTexts:
 
 
 def read_word_classes(name: str, data: DataSource) -> ClassifiedTexts:
-    """Return words with all their classes, sorted by their frequency in WordNet's tagged texts.
+    """Return words with all their classes; the words that WordNet's tagged texts contain most often come first.
 
     `supersense` contains nouns with the 26 noun supersenses, and `pos` contains all words with four parts of speech.
     Only words made of letters are used, because word vector files often lack other words.
@@ -105,8 +106,8 @@ def read_word_classes(name: str, data: DataSource) -> ClassifiedTexts:
             continue
         if part not in _POS or not count.isdecimal():
             raise FileFormatError(
-                f"{path} has pos {part} and semcor_tag_count {count} for {lemma}: need a pos from {', '.join(_POS)} "
-                "and a count that is an integer"
+                f"{path} has pos {part} and semcor_tag_count {count} for {lemma}: need one of the parts of speech "
+                f"{', '.join(_POS)}, and an integer count"
             )
         word_classes.setdefault(lemma, set()).update(supersenses.split("|") if name == "supersense" else [_POS[part]])
         tagged[lemma] = tagged.get(lemma, 0) + int(count)
@@ -129,7 +130,9 @@ def _read_polarity(data: DataSource) -> tuple[list[str], list[str]]:
         for name, old in (("neg", "0"), ("pos", "1"))
     }
     if sum(map(len, by_label.values())) < len(rows["text"]):
-        raise FileFormatError("polarity on the Hugging Face Hub has labels other than neg and pos")
+        raise FileFormatError(
+            "polarity on the Hugging Face Hub has labels other than neg and pos; use --data to pass the original files"
+        )
     return by_label["neg"], by_label["pos"]
 
 
@@ -143,7 +146,7 @@ def _read_snli(data: DataSource) -> ClassifiedTexts:
         first, second, labels = rows["premise"], rows["hypothesis"], rows["label"]
     kept = [i for i, label in enumerate(labels) if str(label) in _SNLI]  # the other rows have no label
     if not kept:
-        raise MissingValueError(f"snli has no labeled pair: need the labels {', '.join(_SNLI)}")
+        raise MissingValueError(f"snli has no labeled pairs: need the labels {', '.join(_SNLI)}")
     columns = [[str(column[i]) for i in kept] for column in (first, second)]
     return _deduplicate_texts(columns, np.array([_SNLI.index(str(labels[i])) for i in kept]), _SNLI)
 

@@ -16,7 +16,7 @@ DATA_SETS: dict[str, DataSet] = {each.name: each for module in _MODULES for each
 
 
 def fingerprint_data_sets(names: tuple[str, ...], data: DataSource) -> dict[str, str]:
-    """Return a fingerprint of each data set; raise an `InputError` for the first one that is missing."""
+    """Return a fingerprint of each data set; raise an `InputError` if one of them is unknown or missing."""
     unknown = [name for name in names if name not in DATA_SETS]
     if unknown:
         raise NotFoundError(f"unknown data set {unknown[0]}; choose from {', '.join(sorted(DATA_SETS))}")

@@ -12,7 +12,7 @@ from isoscope.studies.reading.plain_text import read_text_lines
 if TYPE_CHECKING:
     from isoscope.studies.datasets.source import DataSource
 
-_CHUNK_CHARACTERS = 100_000  # tokenizing an entire corpus in one piece is slow and needs much memory
+_CHUNK_CHARACTERS = 100_000  # tokenizing an entire corpus at once is slow and needs a lot of memory
 SPLITS = {"train": "train", "valid": "validation"}
 
 SETS = (
@@ -36,9 +36,9 @@ _COLUMNS = {"ptb": "sentence", "wikitext2": "text"}
 
 
 def read_text(name: str, split: str, data: DataSource) -> list[str]:
-    """Return a corpus as chunks of complete lines, without blank lines.
+    """Return a split of a corpus as chunks of complete, non-blank lines.
 
-    Each chunk is many windows long, so that few windows are truncated at its end.
+    A chunk is much longer than a window, so only a few windows are cut short at the end of a chunk.
     """
     if split not in SPLITS:
         raise ParameterError(f"split is {split}: choose from {', '.join(SPLITS)}")
@@ -51,7 +51,7 @@ def read_text(name: str, split: str, data: DataSource) -> list[str]:
         rows = data.rows(wanted, SPLITS[split])
         if _COLUMNS[name] not in rows:
             raise NotFoundError(
-                f"{name} on the Hugging Face Hub has the columns {', '.join(rows)}: need a column {_COLUMNS[name]}"
+                f"{name} on the Hugging Face Hub has the columns {', '.join(rows)}: need the column {_COLUMNS[name]}"
             )
         lines = map(str, rows[_COLUMNS[name]])
     chunks = list(_chunk_lines(lines))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _YEARS = tuple(f"sts{year}" for year in range(12, 17))
 _WIKI = "ixa2.si.ehu.eus/stswiki"
-_YEARLY = f"{_WIKI} (as one table: subset, score, sentence1, sentence2)"
+_YEARLY = f"{_WIKI} (convert to a table with the columns subset, score, sentence1, sentence2)"
 _SICK = ("SICK_test_annotated.txt",)
 SETS = (
     DataSet("sts12", ("sts12",), ("sts12.tsv", "sts12-train.tsv"), "mteb/sts12-sts", None, _YEARLY),
@@ -29,7 +29,7 @@ SETS = (
     DataSet("sick", ("sick", "SICK"), _SICK, "mteb/sickr-sts", None, "zenodo.org/records/2787612"),
 )  # fmt: skip
 SIMILARITIES = (*_YEARS, "stsb", "sick", "stsb-dev")
-"""The sets that can be scored: the test split of each, and the dev split of STS-B."""
+"""The sets that can be scored: the test split of each data set, and the dev split of STS-B."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +50,7 @@ class Pairs:
         return [*self.first, *self.second]
 
     def part(self, size: int, seed: int = 0) -> Pairs:
-        """Return a random sample of the pairs in their original order, or all pairs if there are at most `size`."""
+        """Return a random sample of `size` pairs in their original order, or all pairs if there are fewer."""
         rows = np.sort(np.random.default_rng(seed).permutation(len(self))[:size])
         first, second, subsets = ([each[i] for i in rows] for each in (self.first, self.second, self.subsets))
         return Pairs(first, second, self.scores[rows], subsets)
@@ -68,11 +68,11 @@ def source_data_set(name: str) -> str:
 
 
 def train_data_set(name: str) -> str:
-    """Return the data set whose train split is used to fit a repair before a set of pairs is scored.
+    """Return the data set whose train split is used to fit a repair for a set of pairs.
 
-    STS 2012 to 2016 use the train split of STS 2012. It shares no sentence with the later years, while the train split
-    of STS-B contains a fifth to a half of their sentences. SICK uses the train split of STS-B, which shares no sentence
-    with it. Its own train split contains three quarters of its scored sentences.
+    STS 2012 to 2016 use the train split of STS 2012. This split shares no sentences with the later years, while the
+    train split of STS-B contains a fifth to a half of their sentences. SICK uses the train split of STS-B, which shares
+    no sentences with SICK. The train split of SICK itself contains three quarters of the scored sentences.
 
     >>> train_data_set("sts15"), train_data_set("stsb-dev"), train_data_set("sick")
     ('sts12', 'stsb', 'stsb')
@@ -81,7 +81,7 @@ def train_data_set(name: str) -> str:
 
 
 def read_pairs(name: str, data: DataSource) -> Pairs:
-    """Return the pairs of one of `SIMILARITIES`."""
+    """Return the pairs of a set; `name` is one of `SIMILARITIES`."""
     return _read_split(source_data_set(name), "dev" if name.endswith("-dev") else "test", data)
 
 
@@ -127,6 +127,6 @@ def _parse_pairs(columns: dict[str, list[Any]], names: tuple[str, str, str, str 
     if len(values) < 3:
         raise TooFewRowsError(f"{where} has {len(values)} pairs: need at least 3")
     if not np.isfinite(values).all():
-        raise MissingValueError(f"{where} contains scores that are not finite: need a finite score for each pair")
+        raise MissingValueError(f"{where} contains scores that are NaN or infinite: need a finite score for each pair")
     subsets = [""] * len(values) if subset is None else [str(each) for each in columns[subset]]
     return Pairs([str(each) for each in columns[first]], [str(each) for each in columns[second]], values, subsets)

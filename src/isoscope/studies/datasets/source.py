@@ -19,7 +19,7 @@ class DataSet:
 
     name: str
     folders: tuple[str, ...]
-    """Accepted names of its folder, inside the folder of `--data`."""
+    """Accepted names of its folder inside the folder passed with `--data`."""
     files: tuple[str, ...]
     """Required files; each may be compressed with gzip."""
     hub: str
@@ -35,10 +35,10 @@ class DataSource:
     folder: Path | None = None
 
     def files(self, wanted: DataSet) -> list[Path]:
-        """Return the files of a data set in the folder; the error for a missing file states where to get it."""
+        """Return the files of a data set in the folder; the error for a missing file says where to get it."""
         if self.folder is None:
             raise ParameterError(
-                f"{wanted.name} cannot be downloaded automatically; use --data to pass the folder of its files"
+                f"{wanted.name} cannot be downloaded automatically; use --data to pass a folder that contains its files"
             )
         if not self.folder.is_dir():
             raise NotFoundError(
@@ -94,7 +94,7 @@ def _check_datasets_installed(wanted: DataSet) -> None:
     if find_spec("datasets") is None:
         raise MissingExtra(
             f"reading {wanted.name} from the Hugging Face Hub needs the package datasets: pip install datasets, or "
-            "use --data to pass a folder with its files"
+            "use --data to pass a folder that contains its files"
         )
 
 
@@ -115,9 +115,9 @@ def _format_files(wanted: DataSet) -> str:
 
 
 def _describe_download(wanted: DataSet) -> str:
-    ways = [f"download them from {wanted.link}"] if wanted.link else []
-    ways += [f"without --data they are read from the hub ({wanted.hub})"] if wanted.hub else []
-    return f"pass with --data a folder that has {_format_files(wanted)}; {'; '.join(ways)}"
+    ways = [f"download the files from {wanted.link}"] if wanted.link else []
+    ways += [f"without --data, they are read from the Hugging Face Hub ({wanted.hub})"] if wanted.hub else []
+    return f"use --data to pass a folder that contains {_format_files(wanted)}; {'; '.join(ways)}"
 
 
 def _find_plain_or_gzip(path: Path) -> Path | None:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 _GLUE = "nyu-mll/glue"
 _LINK = "gluebenchmark.com/tasks"
-_SST5 = "nlp.stanford.edu/sentiment (as tables: sentence, label from 0 to 4)"
-_WIC = "pilehvar.github.io/wic (as tables: label, which is T or F, word, example1, example2)"
+_SST5 = "nlp.stanford.edu/sentiment (convert to tables with the columns sentence and label; labels are 0 to 4)"
+_WIC = "pilehvar.github.io/wic (convert to tables with the columns label, word, example1, example2; labels are T or F)"
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class _HubColumns:
     pair: str | None
     label: str
     labels: dict[str, str]
-    """The labels in the files, by their label names on the hub."""
+    """Maps the label names on the Hub to the labels in the files."""
     dev: str = "validation"
     word: str | None = None
 

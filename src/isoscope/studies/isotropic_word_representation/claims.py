@@ -134,8 +134,8 @@ def _correlation_difference(
 ) -> tuple[float, Bounds] | None:
     """Return the difference, in points, between a correlation and the highest of several others, with its interval.
 
-    All correlations are on the same pairs, and the interval is over these pairs. It treats the two correlations as
-    independent, which is conservative.
+    All correlations use the same pairs, and the interval accounts for the sampling of these pairs. It treats the two
+    correlations as independent, which is conservative.
     """
     there = _all_or_none([results.similarity(model, name, each, "same", measure) for each in (one, *others)])
     if there is None:
@@ -189,10 +189,10 @@ def _format_train_fit(results: ArmResults) -> str:
 def _variant_evidence(
     published: Published, results: ArmResults, one: str, sign: str, others: tuple[str, ...]
 ) -> Evidence:
-    """Return the differences in Spearman's ρ between one variant and the others."""
+    """Return evidence on the difference in Spearman's ρ between one variant and the best of the others."""
     columns = [each for each in published.columns("variants") if each.endswith("Spearman")]
     theirs = [
-        f"{column.split()[0]} {format_number(published.tables['variants'][one, column].value, 1)} against "
+        f"{column.split()[0]} {format_number(published.tables['variants'][one, column].value, 1)} vs. "
         + " and ".join(format_number(published.tables["variants"][each, column].value, 1) for each in others)
         for column in columns
     ]
@@ -228,13 +228,13 @@ def _classification_evidence(published: Published, results: ArmResults) -> Evide
             cases.append(Case(model, rise.mean, _accuracy_interval(there, rise, rows), ABOVE_ZERO))
     rule = (
         "There is one case for each model: the increase in accuracy, in points, must be above 0. Its interval is "
-        "computed over the dev sentences, or over the random draws of clusters if that interval is wider."
+        "computed over the dev sentences, or over the seeds of the clustering if that interval is wider."
     )
     return _make_evidence(results, _format_published(published, "classification", "accuracy", 2), cases, rule, 2)
 
 
 def _accuracy_interval(there: Sequence[Value], rise: Value, rows: Value | None) -> Bounds:
-    """Return the wider of two intervals for a gain in accuracy: over cluster seeds, or over scored sentences."""
+    """Return the wider of two intervals for a gain in accuracy: over the clustering seeds, or over the sentences."""
     if rows is None:  # missing from arms of earlier versions
         return rise.interval
     before, after = (
@@ -248,7 +248,7 @@ def _accuracy_interval(there: Sequence[Value], rise: Value, rows: Value | None) 
 def _finetuning_differences(
     results: ArmResults, first: tuple[str, ...], then: tuple[str, ...], *names: str
 ) -> Iterable[NamedValue]:
-    """Yield, for each task and model, the difference in a number between two arms, paired by seed."""
+    """Yield, for each task and model, the difference between two arms in one of their results, paired by seed."""
     for task in results.tasks:
         for model in results.models:
             before, after = (

@@ -42,10 +42,10 @@ VARIANTS = {
 """The repairs of token states, and their names in the slides."""
 REPAIR = "kmeans-mean-pca"
 FITS = {"same": "the scored sentences", "train": "a train split"}
-"""The sentences that a repair is fitted on."""
+"""The sentences on which a repair is fitted."""
 
 SENTENCES_PREFIX, SST2_PREFIX = "sentences", "sst2"
-"""The prefixes of the folders of states."""
+"""The prefixes of the names of the folders that contain states."""
 _SAMPLE = 50_000  # number of tokens of a train split for k-means
 _LAYER_TOKENS = 4_000
 _DOTS = 500
@@ -87,7 +87,7 @@ def make_repair(variant: str, clusters: int, components: int, seed: int, sample:
 
 @dataclass(frozen=True)
 class PairSets:
-    """The sets of pairs in a run, the data for fitting repairs, and the number of pairs per set (0 means all)."""
+    """The sets of pairs in a run, the kinds of data for fitting repairs, and the number of pairs per set (0: all)."""
 
     data: DataSource
     names: tuple[str, ...]
@@ -99,7 +99,7 @@ class PairSets:
         return self._limit_pairs(read_pairs(name, self.data))
 
     def train(self, name: str) -> Pairs:
-        """Return the pairs that a repair is fitted on before a set is scored."""
+        """Return the pairs on which a repair for this set is fitted."""
         return self._limit_pairs(read_train(train_data_set(name), self.data))
 
     @cached_property
@@ -113,7 +113,7 @@ class PairSets:
 
     @cached_property
     def store(self) -> str:
-        """The name of the folder with the states of the sentences; it depends on the sentences."""
+        """The name of the folder with the sentences' states; it includes a hash of the sentences."""
         return f"{SENTENCES_PREFIX}-{hashlib.sha256(repr(list(self.places)).encode()).hexdigest()[:8]}"
 
     def _limit_pairs(self, pairs: Pairs) -> Pairs:
@@ -122,7 +122,7 @@ class PairSets:
 
 @dataclass(frozen=True)
 class TextTokens:
-    """The token states of some texts in a store, and the index of each token's text, in order."""
+    """The token states of some texts in a store, and the index of each token's text, in ascending order."""
 
     store: Store
     documents: np.ndarray
@@ -138,7 +138,7 @@ class TextTokens:
         return TextTokens(open_store(self.store.take(rows)), documents, len(here))
 
     def states(self) -> np.ndarray:
-        """Return all states, (n, d) in float32."""
+        """Return all states as a float32 array of shape (n, d)."""
         return np.concatenate(list(self.store.chunks())).astype(np.float32, copy=False)
 
     def means(self, states: np.ndarray) -> np.ndarray:
@@ -170,7 +170,7 @@ def _sum_by_text(documents: np.ndarray, texts: int, states: np.ndarray) -> np.nd
 
 @dataclass(frozen=True)
 class StateArm:
-    """An arm that measures token states, with its model and its repair."""
+    """The model, data and repair of an arm that measures token states."""
 
     model: Model
     data: DataSource
@@ -179,14 +179,14 @@ class StateArm:
     components: int
     seed: int
     cleanup_pattern: str
-    """A glob pattern for the folders that no later arm needs."""
+    """A glob pattern for the folders to delete because no later arm needs them."""
 
     def repair(self, sample: int = _SAMPLE) -> Any:
         """Return the unfitted repair."""
         return make_repair(self.variant, self.clusters, self.components, self.seed, sample)
 
     def folder(self, bench: ArmContext, name: str) -> Path:
-        """Return a path that all arms of this model share."""
+        """Return a path in the folder that all arms of this model share."""
         return bench.shared / "states" / self.model.name / name
 
     def tokens(self, bench: ArmContext, name: str, texts: Sequence[str]) -> TextTokens:
@@ -256,7 +256,7 @@ def correlations(pairs: Pairs, vectors: np.ndarray) -> dict[str, float]:
 def isotropy(states: np.ndarray) -> dict[str, float]:
     """Return the partition isotropy of token states, and measures that do not depend on their scale.
 
-    `isotropy` and `log_isotropy` (base 10) use both signs of each direction. `isotropy_of_one_sign` uses one, as the
+    `isotropy` and `log_isotropy` (base 10) use both signs of each eigenvector. `isotropy_of_one_sign` uses one, as the
     authors' code does. `isotropy_at_unit_length` is the isotropy of the states divided by their root-mean-square
     length.
     """
@@ -272,7 +272,7 @@ def isotropy(states: np.ndarray) -> dict[str, float]:
 
 
 def measure_classification(arm: StateArm, limit: int, bench: ArmContext) -> dict[str, Any]:
-    """Return the accuracy of logistic regression on mean token states of SST-2; the repair is fitted on train."""
+    """Return the SST-2 accuracy of logistic regression on mean token states; repairs are fitted on the train split."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _BERT = "bert-base-uncased"
 _SETS = {"STS2015": "sts15", "STS-B": "stsb"}
-"""The sets of the slides' comparison, by their names in the slides."""
+"""The names of the compared sets in the slides, and our names for them."""
 _MEASURES = ("Pearson", "Spearman", "isotropy")
 
 
@@ -34,12 +34,12 @@ class ArmResults:
     tasks: tuple[str, ...]
 
     def value(self, key: str, *names: str) -> Value | None:
-        """Return a number from an arm over its seeds; None if the arm is not finished."""
+        """Return a result of an arm, aggregated over its seeds; None if the arm is not finished."""
         seen = self.values_by_seed(key, *names)
         return Value.of(seen.values()) if seen else None
 
     def values_by_seed(self, key: str, *names: str) -> dict[str, float]:
-        """Return a number from an arm by seed (the suffix of the arm's key; "" for an arm without seeds)."""
+        """Return a result of an arm for each seed (the suffix of the arm's key; "" for an arm without seeds)."""
         seen = {}
         for name, each in self.results.items():
             if name == key or name.startswith(f"{key}/seed-"):
@@ -53,7 +53,7 @@ class ArmResults:
         return seen
 
     def similarity(self, model: str, name: str, variant: str, fit: str, measure: str) -> Value | None:
-        """Return the score on a set of pairs, for a variant and the data it was fitted on."""
+        """Return a result on a set of pairs, given the variant and the data on which it was fitted."""
         return self.value(arm_key("sts", model, name, variant, "" if variant == "none" else fit), measure)
 
 
@@ -153,7 +153,7 @@ def _sets_table(results: ArmResults, published: Published, model: str) -> Table:
 
 
 def _unit_length_table(results: ArmResults) -> Table:
-    """Return a table of the IsoScore, and of the partition isotropy at the states' own scale and at unit length."""
+    """Return a table of IsoScore and of partition isotropy, for the original states and for states of unit length."""
     measures = {
         "isotropy": "isotropy",
         "isotropy at unit length": "isotropy_at_unit_length",
@@ -170,7 +170,7 @@ def _unit_length_table(results: ArmResults) -> Table:
             if ours["none isotropy at unit length"] is not None:
                 rows += _optional_row(f"{model}, {name}", ours, {}, model)
     note = (
-        "Partition isotropy depends on the scale of the states. For the columns at unit length, the states are "
+        'Partition isotropy depends on the scale of the states. For the columns "at unit length", the states are '
         "divided by their root-mean-square length, so that models can be compared. IsoScore does not depend on "
         "scale. Repairs are fitted on the scored sentences. Arms of earlier versions, which did not measure this, "
         "are not listed."
@@ -246,7 +246,7 @@ def _isotropy_similarity_figure(results: ArmResults) -> Figure:
             dots = [(x.mean, y.mean) for x, y in pairs if x is not None and y is not None]
             series += [Series(label, [x for x, _ in dots], [y for _, y in dots], dots=True)] if dots else []
         panels += [Panel(model, series, "log₁₀ isotropy", "Spearman, %")] if series else []
-    words = "Each dot is a set of pairs. Each variant is fitted on the scored sentences."
+    words = "Each dot is a set of pairs. Repairs are fitted on the scored sentences."
     return Figure("isotropy-similarity", "Isotropy of the tokens and similarity of sentences", words, panels)
 
 
@@ -266,7 +266,7 @@ def _layers_figure(results: ArmResults) -> Figure:
         panels += [Panel(f"Tokens, {title}", lines, "layer", title, log_y=sign < 0)] if lines else []
     words = (
         "Layer 0 is the input of the first layer. −log₁₀ isotropy is the number of orders of magnitude by which "
-        "isotropy is below 1. It reaches many thousands in decoder layers that contain a few huge values."
+        "isotropy is below 1. It is many thousands in decoder layers that contain a few very large values."
     )
     return Figure(
         "layers", "Tokens of a pre-trained model, layer by layer", words, panels, "slide Pre-trained BERT Isotropy"
@@ -279,7 +279,7 @@ def _scatter_figure(results: ArmResults) -> Figure:
         groups = {"cluster": [f"{number:02d}" for number in each["clusters"]]}
         panels += [Scatter(f"{model}, {words}", each[words], groups) for words in ("before", "after")]
     words = (
-        "The figure shows last-layer tokens along their first two principal directions, before and after "
+        "The figure shows last-layer tokens projected onto their first two principal components, before and after "
         f"{VARIANTS[REPAIR]}."
     )
     title = "Tokens before and after the repair"
@@ -319,24 +319,24 @@ def _notes(results: ArmResults, setting: Setting) -> list[str]:
         "For STS 2012 to 2016, this is the train split of STS 2012, because the train split of STS-B contains a "
         "fifth to a half of their sentences. For STS-B and SICK, it is the train split of STS-B, because SICK's own "
         "train split contains three quarters of SICK's sentences. Some overlap remains: a tenth of the scored "
-        "sentences of STS-B, and a twentieth of those of STS 2012, are also in these train splits. Nearly all of "
-        f"them are in other pairs{_format_train_fit_difference(results)}.",
+        "sentences of STS-B, and a twentieth of those of STS 2012, also occur in these train splits. Nearly all "
+        f"of them occur there in different pairs{_format_train_fit_difference(results)}.",
         *(
             [
-                "SICK is read from the hub, whose test split contains all 9,927 pairs; the authors' test split "
-                "contains 4,927."
+                "SICK is read from the Hugging Face Hub, whose test split contains all 9,927 pairs; the authors' test "
+                "split contains 4,927."
             ]
             if "sick" in setting["sets"] and setting.data.folder is None
             else []
         ),
         "We compute the isotropy with both signs of each eigenvector, so that it is well defined. The authors' code "
-        f"uses the sign that the solver returns (isotropy_of_one_sign in the arms){_format_one_sign_ratio(results)}.",
+        f"uses the sign that the solver returns (`isotropy_of_one_sign` in the arms){_format_one_sign_ratio(results)}.",
         "Partition isotropy depends on the scale of the states, which differs between models: larger states have a "
         "lower isotropy, whether or not they are repaired. Compare variants only within a model; thresholds such as "
         "0.4 are suited to BERT's scale.",
         "Token states are stored in float16. A repair that is fitted on a train split uses at most 50,000 tokens to "
         "find its clusters.",
-        f"Mean + PCA removes {setting['components']} directions; the slides do not say how many they remove.",
+        f"Mean + PCA removes {setting['components']} principal components; the slides do not say how many.",
     ]
     limits = {
         "pairs": "pairs of each set",
@@ -345,7 +345,7 @@ def _notes(results: ArmResults, setting: Setting) -> list[str]:
     }
     if "sst2" in setting["parts"]:
         notes.append(
-            "The slides do not describe their SST-2 classifier, whose accuracy is near chance. Ours is a logistic "
+            "The slides do not describe their SST-2 classifier, which scores near chance. Ours is a logistic "
             "regression on standardized mean token states, with clusters fitted on its training rows. Isotropy is "
             "measured on the dev set."
         )
@@ -363,9 +363,9 @@ def _notes(results: ArmResults, setting: Setting) -> list[str]:
 
 def _tuning_notes(setting: Setting) -> list[str]:
     return [
-        "The slides do not say how many clusters and directions they use for a batch. This study uses "
+        "The slides do not say how many clusters and principal components they use for a batch. This study uses "
         f"{setting['batch_clusters']} and {setting['batch_components']}, respectively, in batches of 32 (64 for "
-        "scoring). Gradients pass through the repair with clusters, means and directions held fixed.",
+        "scoring). Gradients pass through the repair; its clusters, means and components are treated as constants.",
         f"Fine-tuning runs for {setting['epochs']:g} epochs (the slides use two for the baseline). The learning rate "
         f"is {setting['learning_rate']:g} after 10% warm-up, with cosine decay; the slides give neither the learning "
         "rate nor the batch size. For WiC, the target word is placed before the first sentence. The head classifies "

@@ -1,4 +1,4 @@
-"""The study of "Isotropic word representation in BERT" (Rajaee and Sheikhi): repair each cluster of token states."""
+"""The study of "Isotropic word representation in BERT" (Rajaee and Sheikhi): repair token states in each cluster."""
 
 from __future__ import annotations
 
@@ -37,13 +37,14 @@ _EMBEDDING_COST = 6  # cost of embedding a set, relative to an arm without clust
 
 
 class IsotropicWordRepresentation(Study):
-    """A study of the effect of the repair on similarity, on classification and during fine-tuning."""
+    """A study of how a cluster-based repair affects sentence similarity, classification and fine-tuning."""
 
     name = "isotropic-word-representation-in-bert"
     about = (
-        "The last layer's token states are clustered, and each cluster's mean and first directions are removed. Then "
-        "the cosine between two sentences' mean token states is compared with human scores, and a linear classifier "
-        "is trained on SST-2. In fine-tuning, the same repair is applied to the [CLS] vectors of each batch."
+        "The last layer's token states are clustered, and each cluster's mean and leading principal components are "
+        "removed. Then the cosine between two sentences' mean token states is compared with human scores, and a "
+        "linear classifier is trained on SST-2. In fine-tuning, the same repair is applied to the [CLS] vectors of "
+        "each batch."
     )
     models = ("google-bert/bert-base-uncased",)
     quick_models = ("google-bert/bert-base-uncased",)
@@ -57,12 +58,14 @@ class IsotropicWordRepresentation(Study):
         "fits": Parameter(
             tuple(FITS),
             tuple(FITS),
-            "what to fit repairs on: the scored sentences (same) or a train split (train)",
+            'data for fitting repairs: "same" (the scored sentences) or "train" (a train split)',
             widens=True,
             choices=FITS,
         ),
-        "k": Parameter(27, 4, "number of token clusters; use fewer for few pairs", least=1),
-        "components": Parameter(12, 12, "number of directions removed from each cluster, and by Mean + PCA", least=0),
+        "k": Parameter(27, 4, "number of token clusters; use fewer if there are few pairs", least=1),
+        "components": Parameter(
+            12, 12, "number of principal components to remove from each cluster, and in Mean + PCA", least=0
+        ),
         "draws": Parameter((0, 1, 2), (0,), "seeds for clustering", widens=True),
         "pairs": Parameter(0, 200, "number of pairs per set; 0 means all", least=0),
         "sst2_rows": Parameter(0, 1000, "number of training rows of SST-2; 0 means all", least=0),
@@ -74,7 +77,9 @@ class IsotropicWordRepresentation(Study):
         "tuning_rows": Parameter(0, 256, "number of training rows for fine-tuning; 0 means all", least=0),
         **SPEEDUP_PARAMETERS,
         "batch_clusters": Parameter(3, 3, "number of clusters for the [CLS] vectors of a batch", least=1),
-        "batch_components": Parameter(1, 1, "number of directions removed from each of these clusters", least=0),
+        "batch_components": Parameter(
+            1, 1, "number of principal components to remove from each of these clusters", least=0
+        ),
     }
 
     def data_sets(self, setting: Setting) -> Sequence[str]:
@@ -93,7 +98,7 @@ class IsotropicWordRepresentation(Study):
         return list(dict.fromkeys(names))
 
     def arms(self, setting: Setting) -> list[Arm]:
-        """Return each model's arms for its layers, each set and variant, and SST-2; then fine-tuning arms by seed."""
+        """Return each model's arms for layers, sets of pairs and SST-2, followed by the fine-tuning arms by seed."""
         parts, arms = setting["parts"], []
         sets = PairSets(setting.data, setting["sets"], setting["fits"], setting["pairs"])
         for model in setting.models:
@@ -108,7 +113,7 @@ class IsotropicWordRepresentation(Study):
 
 
 def _trials(setting: Setting, *, fitted: Sequence[str]) -> list[tuple[str, str, int | None]]:
-    """Return each variant with the data it is fitted on and its cluster seeds (None if it uses no clusters)."""
+    """Return each variant with its fitting data and a clustering seed (None for variants without clusters)."""
     trials: list[tuple[str, str, int | None]] = []
     for variant in setting["variants"]:
         for fit in fitted if variant != "none" else ("",):

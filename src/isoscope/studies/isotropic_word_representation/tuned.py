@@ -60,9 +60,9 @@ def tune(setting: Setting, model: Model, task: str, how: str, seed: int, bench: 
 def measure_cls(folder: Path, task: Task, repair: Any, *, in_model: bool) -> dict[str, Any]:
     """Return the isotropy of the [CLS] vectors of a saved model on the dev set.
 
-    `read` is for the input of the head, repaired batch by batch if `in_model`. `offline` is for the last layer's
-    vectors, repaired together after training. `mean_share` is the squared length of their mean, divided by their mean
-    squared length.
+    `read` is the isotropy of the head's input, which is repaired batch by batch if `in_model`. `last` is that of the
+    last layer's vectors, and `offline` is that of the same vectors, repaired together after training. `mean_share` is
+    the squared length of the last layer's mean vector, divided by the mean squared length of its vectors.
     """
     from transformers import DataCollatorWithPadding
 

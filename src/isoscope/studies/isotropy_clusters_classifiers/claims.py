@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from isoscope.studies.study import Published, Verdict
 
 _MIN_RANK_CORRELATION = 0.9
-"""The rank correlation above which two series rise and fall together."""
+"""The rank correlation above which two series are considered to rise and fall together."""
 _MAX_PEARSON = -0.8
 """The upper bound of the published r for all tasks."""
 _EPS = 1e-9
@@ -67,7 +67,7 @@ def _format_run(run: tuple[str, str], runs: RunResults) -> str:
 
 
 def _trend_evidence(theirs: str, runs: RunResults, name: str, sign: int) -> Evidence:
-    """Return evidence on how a series changes from first to last value, and on its rank correlation with time."""
+    """Return evidence on the change of a series from its first to its last value, and on its trend over time."""
     cases, changes = [], []
     for run, seeds in runs.items():
         first, last = (float(np.mean([each[name][place] for each in seeds])) for place in (0, -1))
@@ -90,7 +90,7 @@ def _trend_evidence(theirs: str, runs: RunResults, name: str, sign: int) -> Evid
 
 
 def _score_correlations(runs: RunResults, *, ranks: bool) -> dict[tuple[str, str], Value]:
-    """Return the correlation of the two scores over seeds, for the runs in which it is defined."""
+    """Return the correlation of the two scores, aggregated over seeds, for each run in which it is defined."""
     values = {run: score_correlation(seeds, ranks=ranks) for run, seeds in runs.items()}
     return {run: value for run, value in values.items() if math.isfinite(value.mean)}
 
@@ -175,7 +175,7 @@ def _rank_correlation_evidence(runs: RunResults, a: str, b: str, sign: int) -> E
 
 
 COUNTEREXAMPLE = ([[10.0, 0.0], [-10.0, 0.0], [10.0, 0.0], [-10.0, 0.0]], ["a", "a", "b", "b"])
-"""Rows and labels whose triplet sum is below their silhouette objective: both labels have the same points."""
+"""Rows and labels whose triplet sum is below their silhouette objective; both labels have the same points."""
 
 
 def _triplet_bound_evidence(runs: RunResults) -> Evidence:
@@ -189,12 +189,12 @@ def _triplet_bound_evidence(runs: RunResults) -> Evidence:
     ours = "O_T ≥ O_S at " + ", ".join(f"{share:.0%} ({_format_run(run, runs)})" for run, share in shares.items())
     triplets = float(triplet_objective(*COUNTEREXAMPLE, squared=False))
     silhouettes = float(silhouette_objective(*COUNTEREXAMPLE))
-    case = Case.exact("X = ±10 in both of two labels, O_T − O_S", triplets - silhouettes, (-_EPS, math.inf))
+    case = Case.exact("both labels contain the points ±10, O_T − O_S", triplets - silhouettes, (-_EPS, math.inf))
     why = (
         "The claim is a theorem, so one counterexample refutes it: if two labels both contain the points 10 and "
         f"−10, O_T = {format_number(triplets, 0)} is below O_S = {format_number(silhouettes, 0)}. Pairs within a "
         "label have negative weights, which are larger in O_T than in O_S. The runs use squared distances for both "
         "objectives; the counterexample uses the distances of equation 5."
     )
-    ours = f"{case.words} = {format_number(case.estimate, 0)}; in the runs {ours} of the measured updates"
+    ours = f"{case.words} = {format_number(case.estimate, 0)}; in the runs, {ours} of the measured updates"
     return Evidence(_ARGUED, [case], why, ours)

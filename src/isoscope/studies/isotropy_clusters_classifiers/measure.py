@@ -36,7 +36,7 @@ _FIRST_MODEL = "all-MiniLM-L6-v2"
 
 
 def score_correlation(seeds: Sequence[dict[str, Any]], *, ranks: bool) -> Value:
-    """Return the correlation of IsoScore and silhouette during a run, over its seeds."""
+    """Return the correlation of IsoScore and silhouette during a run, aggregated over its seeds."""
     return Value.of([correlation(run["isoscore"], run["silhouette"], ranks=ranks) for run in seeds])
 
 
@@ -53,7 +53,7 @@ def published_correlations(published: Published, task: str, model: str) -> tuple
 
 
 def series_at_moments(run: dict[str, Any], name: str) -> list[float]:
-    """Return a score or an objective, at the updates for which objectives are measured."""
+    """Return the values of a score or an objective at the updates at which the objectives are measured."""
     if name not in ("silhouette", "IsoScore"):
         return list(run[name])
     scores = dict(zip(run["updates"], run[name.lower()], strict=True))
@@ -73,7 +73,7 @@ OBJECTIVES = ("O_I", "cos", "O_S", "O_C", "O_T")
 
 @dataclass(frozen=True)
 class OptimizationSettings:
-    """The length of the optimization, and the frequency of measurements."""
+    """The length of the optimization, the frequency of measurements, and other settings."""
 
     updates: int
     every: int
@@ -81,7 +81,7 @@ class OptimizationSettings:
     moments: int
     """The number of updates at which the objectives are measured."""
     sample: int
-    """The largest number of items that are scored; each update draws a new sample."""
+    """The maximum number of items to score; a new sample is drawn for each measurement."""
     bias: bool
     seed: int
 
@@ -102,7 +102,7 @@ def optimize(
     numbers = torch.tensor(data.items)
     targets = torch.tensor(data.targets, dtype=torch.float32 if several else torch.int64)
     plain = data.items.shape[1] == 1 and np.array_equal(data.items[:, 0], np.arange(len(vectors)))
-    current = embeddings.detach().numpy()  # a view: nothing is copied for the scores
+    current = embeddings.detach().numpy()  # a view, so that scoring copies nothing
     labels = silhouette_labels(data.targets)
     rng = np.random.default_rng(recipe.seed)
 
@@ -186,5 +186,5 @@ def _compute_objectives(
 
 
 def _round_digits(value: Any) -> float:
-    """Return a number rounded to nine digits, which suffices for float32 and keeps the arms' files small."""
+    """Round a number to nine significant digits, which suffices for float32 and keeps the arms' files small."""
     return float(f"{float(value):.9g}")

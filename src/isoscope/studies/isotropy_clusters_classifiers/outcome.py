@@ -89,8 +89,8 @@ def _objectives_table(key: str, words: str, runs: RunResults) -> Table:
         }
         rows.append(Row(f"{a} and {b}", ours))
     note = (
-        "O_I is the sum of all squared distances and cos is its cosine form. O_S is the objective of the silhouette, "
-        "O_C is the objective of the classifier, and O_T is the triplet bound. All are maximized."
+        "O_I is the sum of all squared distances and cos is its cosine form. O_S is the silhouette objective, O_C is "
+        "the classifier objective, and O_T is the triplet bound. All are maximized."
     )
     title = f"Correlations between scores and theoretical objectives during the runs, {words}"
     return Table(f"objectives-{key}", title, list(columns.values()), rows, "", note, 3, "two series")
@@ -103,7 +103,7 @@ def _sizes_table(published: Published, runs: RunResults) -> Table:
         key, whose = ("glue-sizes", f"{model} parameters") if task in GLUE else ("sizes", "parameters")
         theirs = published.numbers(key, task, {"items": "items", "parameters": whose})
         rows.append(Row(f"{task}, {model}", ours, theirs))
-    columns, words = ("items", "parameters", "labels"), "The silhouette uses the labels as clusters."
+    columns, words = ("items", "parameters", "labels"), "The silhouette treats the labels as clusters."
     return Table("sizes", "Items and trained parameters", columns, rows, "tables 1 and 2", words, 0, "task")
 
 
@@ -120,7 +120,7 @@ def _figures(runs: RunResults) -> list[Figure]:
                 Figure(
                     f"figure-{key}",
                     f"Silhouette and IsoScore during training, {what}",
-                    "Lines are means over the seeds; bands show one standard deviation. The axis of IsoScore is "
+                    "Lines are means over the seeds; bands show one standard deviation. The IsoScore axis is "
                     "logarithmic.",
                     _training_panels(some),
                     where,
@@ -148,7 +148,7 @@ def _figures(runs: RunResults) -> list[Figure]:
         found.append(
             Figure(
                 "objectives",
-                "Scores and objectives along the runs",
+                "Scores and objectives during the runs",
                 "The figure shows the first seed. Each series is scaled so that its lowest value is 0 and its "
                 "highest value is 1.",
                 [_theory_panel(task, model, seeds[0], runs) for (task, model), seeds in runs.items()],
@@ -194,7 +194,7 @@ def _theory_panel(task: str, model: str, run: dict[str, Any], runs: RunResults) 
     ]
     title = f"{task}, {model}" if has_several_models(runs, task) else task
     known = [each for each in lines if any(map(math.isfinite, each.y))]
-    return Panel(title, known, "update", "share of its range")
+    return Panel(title, known, "update", "scaled value")
 
 
 def _scale_to_unit(values: Sequence[float]) -> list[float]:

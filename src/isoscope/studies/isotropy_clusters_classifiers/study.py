@@ -1,4 +1,4 @@
-"""The study of "Isotropy, clusters, and classifiers" (Mickus et al., 2024): isotropy of optimized embeddings."""
+"""The study of "Isotropy, clusters, and classifiers" (Mickus et al., 2024): the isotropy of optimized embeddings."""
 
 from __future__ import annotations
 
@@ -59,7 +59,9 @@ class IsotropyClustersClassifiers(Study):
         ),
         "every": Parameter(1, 2, "number of updates between two measurements of the scores", least=1),
         "moments": Parameter(50, 20, "number of updates at which the objectives are measured", least=1),
-        "sample": Parameter(20_000, 20_000, "maximum number of items to score; resampled at each update", least=10),
+        "sample": Parameter(
+            20_000, 20_000, "maximum number of items to score; resampled for each measurement", least=10
+        ),
         "rows": Parameter(0, 1000, "maximum number of items per task, sampled at random; 0 means all", least=0),
     }
 
@@ -137,7 +139,11 @@ def _notes(setting: Setting) -> list[str]:
     plain = [model.name for model in setting.models if _has_no_pooling(model) and not model.holds_word_vectors]
     shorter = setting["updates"] and any(setting["updates"] != published_updates(task) for task in setting["tasks"])
     return [
-        *([f"Not run, because no suitable model was given: {', '.join(left_out)}."] if left_out else []),
+        *(
+            [f"These tasks were not run, because no suitable model was given: {', '.join(left_out)}."]
+            if left_out
+            else []
+        ),
         *(
             [f"Tasks of the paper that were not run: {', '.join(missing)}{_format_unsupported(missing)}."]
             if missing
@@ -168,7 +174,10 @@ def _notes(setting: Setting) -> list[str]:
             else []
         ),
         *(
-            [f"Not sentence encoders, so texts are embedded as the mean of the last layer: {', '.join(plain)}."]
+            [
+                "These models are not sentence encoders, so each text is embedded as the mean of its last-layer token "
+                f"states: {', '.join(plain)}."
+            ]
             if plain
             else []
         ),

@@ -9,7 +9,7 @@ from isoscope._io.lines import read_lines
 
 
 def read_text_lines(path: Path, *, latin: bool = False) -> list[str]:
-    """Return the non-blank lines of a UTF-8 file, without surrounding spaces.
+    """Return the non-blank lines of a UTF-8 file, without leading and trailing spaces.
 
     With `latin`, a file that is not UTF-8 is decoded as Latin-1, in which all bytes are valid.
     """
@@ -24,5 +24,5 @@ def read_text_lines(path: Path, *, latin: bool = False) -> list[str]:
         text = content.decode("latin-1")
     lines = [line for line in map(str.strip, text.split("\n")) if line]
     if not lines:
-        raise MissingValueError(f"{path} contains no text: need one sentence per line; copy it again")
+        raise MissingValueError(f"{path} contains no text: need one sentence or paragraph per line; copy it again")
     return lines

@@ -1,4 +1,4 @@
-"""Verdicts on the claims of the paper "Shrink the longest", from differences between arms, paired by seed."""
+"""Verdicts on the claims of the paper "Shrink the longest", based on differences between arms, paired by seed."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ COMPONENTS = {
     **{f"anisotropy_{k}": f"anisotropy_{k}" for k in (1, 2, 3)},
     **{f"anisotropy_{k}_centred": f"anisotropy_{k} centred" for k in (1, 2, 3)},
 }
-"""Measurements of a space, and their names in the tables."""
+"""The keys of the anisotropy measurements, and their names in the tables."""
 
 _FIRST_COMPONENT = (("anisotropy_1",), ("anisotropy_1_centred",))
 _THREE_COMPONENTS = tuple(tuple(f"anisotropy_{k}{ending}" for k in (1, 2, 3)) for ending in ("", "_centred"))
 _MARGIN = 0.01
 """Scores closer than this count as equal. In the paper, seeds vary by up to 0.004 and arms differ by up to 0.013."""
 _MIN_MATTHEWS = 0.05
-"""The Matthews correlation below which a model has learned nothing."""
+"""A model with a lower Matthews correlation counts as having learned nothing."""
 _MIN_RANK_CORRELATION = 0.5
-"""The rank correlation above which two series rise and fall together."""
+"""The rank correlation above which two series are considered to rise and fall together."""
 _PAPER_MODELS = {"BERT": "bert-base-uncased", "RoBERTa": "roberta-base"}
 
 
@@ -63,12 +63,12 @@ class TaskModelRuns:
 
     @property
     def family(self) -> str:
-        """The model type, such as bert."""
+        """The model type, such as "bert"."""
         return str(self.all_runs[0]["family"])
 
     @property
     def paper_model(self) -> str:
-        """The model of the same type in the paper."""
+        """The paper's model with which this model is compared."""
         return _PAPER_MODELS[self._like]
 
     @property
@@ -87,7 +87,7 @@ class TaskModelRuns:
 
     @property
     def has_learned(self) -> bool:
-        """Whether the arm without a regularizer does better than chance."""
+        """Whether the arm without a regularizer scores better than chance."""
         scores = [run["late"]["matthews"] for run in self.runs[NONE].values()]
         return bool(scores) and sum(scores) / len(scores) > _MIN_MATTHEWS
 
@@ -100,11 +100,11 @@ class TaskModelRuns:
         return Value.of([run["start"][self.last_layer_key(name)] for run in self.all_runs][:1])
 
     def late_by_arm(self, name: str) -> dict[str, Value]:
-        """Return, for each finished arm, the mean of a number over the last 30% of training, as a value over seeds."""
+        """Return, for each finished arm, a result averaged over the last 30% of training, aggregated over seeds."""
         return {arm: Value.of(run["late"][name] for run in runs.values()) for arm, runs in self.runs.items() if runs}
 
     def between(self, arm: str, other: str, names: Sequence[str]) -> Value | None:
-        """Return how much two arms differ in the sum of these numbers, paired by seed."""
+        """Return the difference between two arms in the sum of the named results, paired by seed."""
         both = [seed for seed in self.runs[arm] if seed in self.runs[other]]
         if not both:
             return None
@@ -113,13 +113,13 @@ class TaskModelRuns:
         )
 
     def growth(self, names: Sequence[str]) -> Value | None:
-        """Return, for each seed, how much the sum of the measurements grows during training without a regularizer."""
+        """Return the increase of the summed measurements during training without a regularizer, for each seed."""
         runs = self.runs[NONE].values()
         keys = [self.last_layer_key(name) for name in names]
         return Value.of(sum(run["late"][key] - run["start"][key] for key in keys) for run in runs) if runs else None
 
     def together(self, one: str, other: str) -> Value | None:
-        """Return, for each seed, the rank correlation of two measurements during training without a regularizer."""
+        """Return the rank correlation of two measurements during training without a regularizer, for each seed."""
         from scipy.stats import spearmanr
 
         correlations = []
@@ -156,7 +156,7 @@ def make_verdicts(published: Published, cases: Sequence[TaskModelRuns]) -> list[
 
 @dataclass(frozen=True)
 class _Judge:
-    """A class that collects the evidence on each claim."""
+    """Collect the evidence on each claim."""
 
     published: Published
     runs: Sequence[TaskModelRuns]
@@ -191,7 +191,7 @@ class _Judge:
             rows = [f" {COMPONENTS[name]}" for name in names]
             theirs.append(f"{_format_components(names)} {self._format_published('anisotropy', arm, other, rows)}")
         cases = self._cases(self.runs, groups, lambda runs, names: runs.between(arm, other, names), BELOW_ZERO)
-        return self._evidence("; ".join(theirs), cases, f"the value with {arm} minus the value with {other}")
+        return self._evidence("; ".join(theirs), cases, f"the value with {arm} minus the value {_format_arm(other)}")
 
     def score(self, arm: str, other: str, claimed: Bounds) -> Evidence:
         theirs = self._format_published("metrics", arm, other, [""], claimed)
@@ -202,12 +202,12 @@ class _Judge:
         ]
         margin = f"; differences below {_MARGIN:g} are treated as zero" if -_MARGIN in claimed else ""
         return self._evidence(
-            theirs, cases, f"the value with {arm} minus the value with {other}{margin}", self._unlearned_note
+            theirs, cases, f"the value with {arm} minus the value {_format_arm(other)}{margin}", self._unlearned_note
         )
 
     def _evidence(self, theirs: str, cases: Sequence[Case], what: str, left_out: str = "") -> Evidence:
         if not cases:
-            return Evidence(theirs, why=left_out or "the required arms have not been run", untested="–")
+            return Evidence(theirs, why=left_out or "the required arms were not run", untested="–")
         return Evidence(theirs, cases, "; ".join(part for part in (f"A case is {what}", left_out) if part) + ".")
 
     @property
@@ -220,7 +220,7 @@ class _Judge:
         return f"left out, because the model without a regularizer learned nothing: {'; '.join(idle)}" if idle else ""
 
     def _format_runs(self, runs: TaskModelRuns) -> str:
-        """Return the names of the task and, if there are several models, the model."""
+        """Return the name of the task, and of the model if there are several models."""
         return runs.words if len({each.model for each in self.runs}) > 1 else _format_task(runs.task)
 
     def _cases(
@@ -248,12 +248,16 @@ class _Judge:
                 first, second = (sum(number.value for number in side if number is not None) for side in sides)
                 differences.append(first - second)
         agree = sum(claimed[0] < each < claimed[1] for each in differences)
-        return f"{format_range(differences, 3, signed=True)}, as claimed in {agree} of {len(differences)}"
+        return f"{format_range(differences, 3, signed=True)} ({agree} of {len(differences)} as claimed)"
 
 
 def format_score_name(name: str) -> str:
     """Return the name of a score for tables."""
     return {"f1": "F1", "matthews": "Matthews"}.get(name, name)
+
+
+def _format_arm(arm: str) -> str:
+    return "without a regularizer" if arm == NONE else f"with {arm}"
 
 
 def _format_task(task: str) -> str:

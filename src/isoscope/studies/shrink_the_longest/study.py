@@ -63,14 +63,14 @@ class ShrinkTheLongest(Study):
             (0, 1, 2, 3, 4), (0, 1), "seeds for the head's initial weights and the row order", widens=True
         ),
         "weight": Parameter(1.0, 1.0, "weight of the regularizer"),
-        "epochs": Parameter(10.0, 3.0, "passes over the training set", above=0),
-        "batch_size": Parameter(64, 32, "rows in a batch, over which the regularizer is computed", least=1),
+        "epochs": Parameter(10.0, 3.0, "number of passes over the training set", above=0),
+        "batch_size": Parameter(64, 32, "number of rows in a batch, over which the regularizer is computed", least=1),
         "learning_rate": Parameter(0.0, 3e-4, "learning rate; 0 means the paper's value for the task", least=0),
         "limit": Parameter(0, 384, "number of training rows, stratified by class; 0 means all", least=0),
         "dev_limit": Parameter(0, 192, "number of dev rows to score, stratified by class; 0 means all", least=0),
         **SPEEDUP_PARAMETERS,
         "probe": Parameter(64, 64, "number of dev rows whose [CLS] states are measured"),
-        "measurements": Parameter(20, 8, "how often to measure the space and the score", least=1),
+        "measurements": Parameter(20, 8, "number of times to measure the space and the score during training", least=1),
     }
 
     def data_sets(self, setting: Setting) -> Sequence[str]:
@@ -249,7 +249,7 @@ def _panel(case: TaskModelRuns, title: str, name: str) -> Panel:
 
 
 def _band_series(arm: str, runs: Sequence[dict[str, Any]], name: str) -> Series:
-    """Return a series of the mean over the seeds, at the steps that all seeds share."""
+    """Return a series of means over the seeds, at the steps that all seeds have in common."""
     series = [
         dict(zip(run["series"][name]["step"], run["series"][name]["value"], strict=True))
         for run in runs
@@ -260,7 +260,7 @@ def _band_series(arm: str, runs: Sequence[dict[str, Any]], name: str) -> Series:
 
 
 def describe_differences(used: dict[str, Any], row: str, published: Published) -> str:
-    """Describe the settings of a task that differ from the published settings."""
+    """Describe how the settings of a task differ from the published settings."""
     differing = []
     for words, name in _SETTING_NAMES.items():
         theirs = published.number("settings", row, words)
@@ -293,9 +293,9 @@ def _notes(published: Published, setting: Setting, cases: Sequence[TaskModelRuns
         "The paper measures the [CLS] matrix of batches of 64. This study always measures the same "
         f"{setting['probe']} rows of the dev set, without dropout, so that arms and steps can be compared.",
         "The optimizer is AdamW with linear warm-up for 10% of the steps and cosine decay, as in the authors' code. "
-        "(The paper names Adam and does not give the schedule after the warm-up.)",
+        "(The paper mentions Adam and does not describe the schedule after the warm-up.)",
         "Bars are selected as in the authors' code, which stops at C < 1, as their text says, and requires Q < i. "
-        "Their Algorithm 1 prints C > 1 and Q ≤ i instead. By default, their code adds a term for the lengths of the "
+        "Their Algorithm 1 says C > 1 and Q ≤ i instead. By default, their code adds a term for the lengths of the "
         "unselected bars, and their training loop maximizes this term. The code also fails if a class has fewer than 5 "
         "rows in a batch. This study omits the term, as the paper does, and ignores classes with fewer than 3 rows in "
         "a batch.",

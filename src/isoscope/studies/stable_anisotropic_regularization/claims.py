@@ -49,7 +49,7 @@ _CORRELATIONS: dict[str, tuple[Callable[[TrainedModel], float], Callable[[Traine
 
 
 def _correlations(runs: Iterable[TrainedModel], name: str) -> dict[str, tuple[float, Bounds]]:
-    """Return, by task and model, a correlation over λ and seeds with its interval, for the models that learned."""
+    """Return a correlation over λ and seeds, with its interval, for each task and model, without collapsed models."""
     x, y, ranks = _CORRELATIONS[name]
     correlations = {}
     for space, own in group_by_task_and_model(select_learned(select_istar(runs))).items():
@@ -65,7 +65,7 @@ def _correlations(runs: Iterable[TrainedModel], name: str) -> dict[str, tuple[fl
 
 
 def finetuning_tables(setting: Setting, results: Results, published: Published) -> list[Table]:
-    """Return tables of scores, isotropy and dimension by arm, of correlations, and of our and published cosines."""
+    """Return tables of scores, isotropy and dimension by arm, of correlations, and of mean cosines."""
     runs = collect_trained(setting, results)
     if not runs:
         return []
@@ -82,8 +82,9 @@ def finetuning_tables(setting: Setting, results: Results, published: Published) 
             "Score on the dev set",
             columns,
             _make_rows(runs, lambda run: run.score, average=True),
-            note="The table shows models that learned; models that collapsed to one answer are in separate rows. An "
-            "arm's average includes only the seeds for which training succeeded on every task and model.",
+            note="The table shows models that trained successfully; models that collapsed to one answer are in "
+            "separate rows. An arm's average includes only the seeds for which training succeeded on every task and "
+            "model.",
             row_name="task, model",
         ),
         _collapse_table(runs, columns),
@@ -125,7 +126,7 @@ def _collapse_table(runs: list[TrainedModel], columns: list[str]) -> Table:
 
 
 def _format_collapses(runs: Iterable[TrainedModel]) -> str:
-    """Return, as text, which arms collapsed and how often."""
+    """Return, as text, how many models of each arm collapsed."""
     arms = group_by(runs, lambda each: each.penalty.name)
     counts = {name: sum(each.has_collapsed for each in own) for name, own in arms.items()}
     collapsed = [f"{count} of {len(arms[name])} with {name}" for name, count in counts.items() if count]
@@ -143,7 +144,7 @@ def _make_rows(
     before: Mapping[str, float] | None = None,
     average: bool = False,
 ) -> list[Row]:
-    """Return a row for each task and model, with the arms over their seeds; collapsed models have separate rows."""
+    """Return a row per task and model, with each arm aggregated over seeds; collapsed models have their own rows."""
     rows = []
     for space, own in group_by_task_and_model(runs).items():
         for collapsed, some in sorted(group_by(own, lambda each: each.has_collapsed).items()):
@@ -167,9 +168,9 @@ def _correlation_table(runs: list[TrainedModel]) -> Table:
         "Correlations over λ and seeds",
         list(_CORRELATIONS),
         rows,
-        note="The table covers models that learned, with I-STAR and without a regularizer (λ = 0). r is Pearson's "
-        "correlation and ρ is Spearman's. The silhouette is computed for the classes in the last layer's text "
-        "states; the other quantities are means over the layers.",
+        note="The table covers models that trained successfully, with I-STAR or without a regularizer (λ = 0). r is "
+        "Pearson's correlation and ρ is Spearman's. The silhouette is computed for the classes in the last layer's "
+        "text states; the other quantities are means over the layers.",
         row_name="task, model",
     )
 
@@ -231,7 +232,7 @@ def finetuning_evidence(setting: Setting, results: Results, published: Published
     """Return the evidence on the claims and the observation about fine-tuning, by key."""
     runs = collect_trained(setting, results)
     seeds, tasks, models = (published.tables["setup"][each, "value"].value for each in ("seeds", "tasks", "models"))
-    figure = f"a figure without numbers: {seeds:g} seeds"
+    figure = f"shown only in a figure: {seeds:g} seeds"
     averaged = f"{figure}, averages over {tasks:g} tasks and {models:g} models"
     low, high = (format_number(number.value, 3) for number in published.tables["cosine"].values())
     return {
@@ -247,23 +248,26 @@ def finetuning_evidence(setting: Setting, results: Results, published: Published
 
 
 def _sign_evidence(published: str, runs: list[TrainedModel], name: str, sign: int) -> Evidence:
-    """Return evidence on a correlation, among models that learned, that must have this sign for each task and model."""
+    """Return evidence on a correlation that must have this sign for each task and model, without collapsed models."""
     correlations = _correlations(runs, name)
     cases = [Case(space, value, interval, direction(sign)) for space, (value, interval) in correlations.items()]
     side = "above" if sign > 0 else "below"
-    why = f"There is one case for each task and model: Spearman's ρ over the models that learned must be {side} 0."
+    why = (
+        "There is one case for each task and model: Spearman's ρ over the models that trained successfully must be "
+        f"{side} 0."
+    )
     without = [space for space in group_by_task_and_model(select_istar(runs)) if space not in correlations]
     if without and cases:
         why += (
-            f" There is no case for {'; '.join(without)}: too few models learned, or one of the two numbers is "
-            "constant."
+            f" There is no case for {'; '.join(without)}: too few models trained successfully, or one of the two "
+            "quantities is constant."
         )
     why = f"{why} {_format_collapses(select_istar(runs))}".strip()
     return Evidence(published, cases, why, untested="too few models were trained", digits=2)
 
 
 def _comparison_evidence(published: str, runs: list[TrainedModel], other: str) -> Evidence:
-    """Return evidence on the score of I-STAR (λ < 0) minus that of another arm, paired by seed, if both learned."""
+    """Return evidence on the score of I-STAR (λ < 0) minus that of another arm, paired by seed."""
     gains: list[float] = []
     by_weight: dict[float, list[float]] = {}
     for own in group_by(select_learned(runs), lambda each: (each.task_and_model, each.seed)).values():
@@ -275,16 +279,17 @@ def _comparison_evidence(published: str, runs: list[TrainedModel], other: str) -
                 by_weight.setdefault(each.penalty.weight, []).append(each.score - fmean(others))
     why = (
         "The case is the mean difference in score between the models with λ < 0 and those with "
-        f"{'no regularizer' if other == 'none' else 'CosReg'}, over seeds, tasks and models. It includes only models "
-        f"that learned, and must be above 0. {_format_collapses(each for each in runs if _is_negative(each))}"
+        f"{'no regularizer' if other == 'none' else 'CosReg'}, over seeds, tasks and models. It must be above 0. "
+        "Only models that trained successfully are included. "
+        f"{_format_collapses(each for each in runs if _is_negative(each))}"
     ).strip()
     if not gains:
-        return Evidence(published, why=why, untested="no comparable pair of models learned")
+        return Evidence(published, why=why, untested="no comparable pair of models trained successfully")
     difference = Value.of(gains)
     low, high = difference.interval
     best, most = max(((weight, fmean(each)) for weight, each in by_weight.items()), key=lambda each: each[1])
     between = "" if math.isnan(low) else f" ({format_number(low, 4)} to {format_number(high, 4)})"
-    hindsight = f"best in hindsight {format_number(most, 4, signed=True)} at λ {format_number(best, 1)}"
+    hindsight = f"in hindsight, the best λ is {format_number(best, 1)} ({format_number(most, 4, signed=True)})"
     mean = format_number(difference.mean, 4, signed=True)
     ours = f"{mean}{between} over {plural(len(gains), 'pair')}; {hindsight}"
     return Evidence(published, [Case.over_seeds("λ < 0 minus the other", difference, ABOVE_ZERO)], why, ours)
@@ -307,7 +312,7 @@ def _collapse_evidence(runs: list[TrainedModel]) -> Evidence:
 
 
 def _cosine_evidence(published: str, runs: list[TrainedModel]) -> Evidence:
-    """Return evidence on whether CosReg removes the mean cosine and leaves IsoScore unchanged."""
+    """Return evidence on whether CosReg lowers the mean cosine and leaves IsoScore nearly unchanged."""
     cases, changes = [], []
     for space, own in group_by_task_and_model(select_learned(runs)).items():
         weight = max((each.penalty.weight for each in own if each.penalty.regularizer == "cosreg"), default=0.0)
@@ -326,11 +331,13 @@ def _cosine_evidence(published: str, runs: list[TrainedModel]) -> Evidence:
         rise = Value.of(after - 1.1 * before for before, after in scores)
         fell = Case.over_seeds(f"{space}, cosine with CosReg minus half of that without", fall, BELOW_ZERO)
         kept = Case.over_seeds(f"{space}, IsoScore with CosReg minus 1.1 times that without", rise, BELOW_ZERO)
-        cases += [fell, kept] if fell.holds is Holds.yes else [fell]  # IsoScore is no evidence if the cosine stays
+        cases += (
+            [fell, kept] if fell.holds is Holds.yes else [fell]
+        )  # IsoScore is not evidence if the cosine does not fall
         (cosine, less), (score, more) = (map(fmean, zip(*each, strict=True)) for each in (cosines, scores))
         changes.append(
-            f"{space}: cosine {format_number(cosine, 3)} to {format_number(less, 3)}, IsoScore "
-            f"{format_number(score, 4)} to {format_number(more, 4)}"
+            f"{space}: cosine {format_number(cosine, 3)} → {format_number(less, 3)}, IsoScore "
+            f"{format_number(score, 4)} → {format_number(more, 4)}"
         )
     why = (
         "Each task and model has one or two cases, at the largest CosReg weight. The mean cosine of the last "

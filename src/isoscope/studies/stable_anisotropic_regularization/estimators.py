@@ -57,7 +57,7 @@ def heavy_tailed(d: int) -> tuple[Sampler, np.ndarray]:
 
 
 DISTRIBUTIONS = {"isotropic": isotropic, "power law": power_law, "clustered": clustered, "heavy tails": heavy_tailed}
-"""The distributions by name: functions that return the sampler and the covariance for a number of dimensions."""
+"""Functions that return the sampler and the covariance of each distribution, given the number of dimensions."""
 
 
 def true_isoscore(covariance: np.ndarray) -> float:
@@ -76,7 +76,7 @@ _CHUNK_ROWS = 8192
 _MAX_BATCH_ROWS = 64
 """The largest sample that counts as a mini-batch."""
 _LARGE_ERROR_SHARE = 0.25
-"""The error, as a share of the true value, above which a score counts as far from it."""
+"""The error, as a share of the true value, above which a score counts as far from the truth."""
 
 
 def estimator_arms(setting: Setting) -> list[Arm]:
@@ -101,7 +101,7 @@ def _arm_key(name: str, n: int) -> str:
 def measure_estimators(
     name: str, n: int, d: int, draws: int, zetas: Sequence[float], reference: int, bench: ArmContext
 ) -> dict[str, Any]:
-    """Return the IsoScore estimates for many samples of n rows, and their errors.
+    """Return IsoScore estimates for many samples of n rows, and their errors.
 
     As the authors do, the shrinkage covariance is estimated from a large sample of the same distribution.
     """
@@ -228,7 +228,7 @@ def estimator_tables(setting: Setting, results: Results) -> list[Table]:
 
 
 def estimator_figures(setting: Setting, results: Results) -> list[Figure]:
-    """Return figure 4 and a figure of the error by number of rows."""
+    """Return figure 4 and a figure of the error against the number of rows."""
     found = _collect_results(setting, results)
     if not found:
         return []
@@ -276,7 +276,7 @@ def _shrinkage_series(sizes: Mapping[int, Mapping[str, Any]]) -> list[Series]:
 
 # verdicts
 
-_FIGURE_ONLY = "a figure without numbers"
+_FIGURE_ONLY = "shown only in a figure"
 
 
 def estimator_evidence(setting: Setting, results: Results) -> dict[str, Callable[[], Evidence]]:
@@ -301,8 +301,8 @@ def _unstable_evidence(found: _EstimatorResults) -> Evidence:
         for name, n, one in small
     ]
     why = (
-        f"There is one case for each distribution and each sample size of up to {_MAX_BATCH_ROWS} rows: the bias of "
-        f"IsoScore must exceed {_LARGE_ERROR_SHARE:.0%} of the truth."
+        f"There is one case for each distribution and each sample size of up to {_MAX_BATCH_ROWS} rows: the absolute "
+        f"bias of IsoScore must exceed {_LARGE_ERROR_SHARE:.0%} of the truth."
     )
     biases = [100 * fmean(one["errors"]["plug-in"]) / one["truth"] for _, _, one in small]
     ours = f"the bias is {format_range(biases, 0).replace(' to ', '% to ')}% of the truth" if biases else ""
@@ -310,7 +310,7 @@ def _unstable_evidence(found: _EstimatorResults) -> Evidence:
 
 
 def _relative_error(errors: Sequence[float], truth: float) -> Value:
-    """Return the mean error as a share of the true value; its sign is flipped if it is negative."""
+    """Return the errors as shares of the true value, with signs flipped if the mean error is negative."""
     sign = -1.0 if fmean(errors) < 0 else 1.0
     return Value.of(sign * each / truth for each in errors)
 
@@ -381,6 +381,6 @@ def _many_samples_evidence(found: _EstimatorResults) -> Evidence:
 
 
 def _absolute_interval(value: Value) -> Bounds:
-    """Return the interval of a mean; its sign is flipped if the mean is negative."""
+    """Return the interval of the absolute mean: signs are flipped if the mean is negative."""
     low, high = value.interval
     return (low, high) if value.mean >= 0 else (-high, -low)

@@ -34,26 +34,26 @@ def measure_layers(
     Parameters
     ----------
     place : str
-        The model's folder, or its name on the hub.
+        The model's folder, or its name on the Hugging Face Hub.
     task : Task
-        Each dev row becomes one state: [CLS], or the last token, as in training. The token states of the train rows,
-        without padding, give the shrinkage covariance of IsoScore* for each layer.
+        For each dev row, one text state is measured: [CLS], or the last token, as in training. The shrinkage covariance
+        of IsoScore* for each layer is computed from the token states of the train rows, without padding.
     zeta : float
         The weight of the shrinkage covariance.
     reference : int
         The total number of token states for the shrinkage covariances of all layers.
     max_length : int
-        The number of tokens after which a text is truncated.
+        The number of tokens at which a text is truncated.
     tell : callable
-        A function that receives the share done, and a note.
+        A function that receives the share of the work done, and a note.
 
     Returns
     -------
     dict
         ``layers``: for each layer, ``layer``, ``isoscore_star`` and the results of `measure`. ``mean_state``: the mean
         of the last layer's text states. ``tokens_isoscore``: the IsoScore of the token states of all layers together.
-        ``last_isoscore`` and ``last_cosine``: those of the last layer's token states. ``token_states``: the number of
-        token states.
+        ``last_isoscore`` and ``last_cosine``: the IsoScore and mean cosine of the last layer's token states.
+        ``token_states``: the number of token states.
     """
     from transformers import DataCollatorWithPadding
 

@@ -46,8 +46,8 @@ def finetuning_figures(setting: Setting, results: Results) -> list[Figure]:
         Figure(
             "6",
             "Average score against λ",
-            "The line is the mean over the tasks and seeds of the models that learned. The band is one standard "
-            "deviation over the seeds. Dashed lines show training without a regularizer and with CosReg.",
+            "The line is the mean over the tasks and seeds of the models that trained successfully. The band is one "
+            "standard deviation over the seeds. Dashed lines show training without a regularizer and with CosReg.",
             [_average_panel(model, own) for model, own in group_by(runs, lambda each: each.model).items()],
             where="Figure 6",
         ),

@@ -65,7 +65,7 @@ class StableAnisotropicRegularization(Study):
     quick_models = ("sentence-transformers/all-MiniLM-L6-v2",)
     parameters: ClassVar[Mapping[str, Parameter]] = {
         "part": Parameter(
-            ("a", "b"), ("a", "b"), "a tests the estimators, b fine-tunes", widens=True, choices=("a", "b")
+            ("a", "b"), ("a", "b"), '"a" tests the estimators, "b" fine-tunes models', widens=True, choices=("a", "b")
         ),
         "clouds": Parameter(
             tuple(DISTRIBUTIONS), tuple(DISTRIBUTIONS), "distributions of part a", widens=True, choices=DISTRIBUTIONS
@@ -73,7 +73,7 @@ class StableAnisotropicRegularization(Study):
         "sizes": Parameter(
             (16, 64, 256, 1024, 4096), (16, 64, 256, 1024), "sample sizes (rows) in part a", widens=True, least=5
         ),
-        "dimensions": Parameter(768, 256, "dimensions of the distributions of part a", least=2),
+        "dimensions": Parameter(768, 256, "number of dimensions of the distributions in part a", least=2),
         "draws": Parameter(50, 10, "number of samples for each distribution and size", least=2),
         "zetas": Parameter(
             tuple(i / 10 for i in range(11)),
@@ -94,8 +94,8 @@ class StableAnisotropicRegularization(Study):
             (-5.0, -3.0, -1.0, 0.5, 1.0, 3.0, 5.0), (-5.0, -1.0, 5.0), "weights of I-STAR", widens=True
         ),
         "cosreg": Parameter((1.0,), (1.0,), "weights of CosReg, on the last layer's token states", widens=True),
-        "epochs": Parameter(4.0, 3.0, "passes over the training set", above=0),
-        "batch_size": Parameter(32, 32, "rows in a batch", least=1),
+        "epochs": Parameter(4.0, 3.0, "number of passes over the training set", above=0),
+        "batch_size": Parameter(32, 32, "number of rows in a batch", least=1),
         "learning_rate": Parameter(1e-5, 2e-4, "constant learning rate, without warm-up or weight decay"),
         "limit": Parameter(0, 256, "number of training rows, stratified by class; 0 means all", least=0),
         "dev_limit": Parameter(
@@ -106,7 +106,7 @@ class StableAnisotropicRegularization(Study):
         "reference": Parameter(
             250_000,
             30_000,
-            "number of states for the shrinkage covariance of IsoScore*, except during training",
+            "number of states for the shrinkage covariance of IsoScore* (not used in training)",
             least=2,
         ),
     }
@@ -121,10 +121,10 @@ class StableAnisotropicRegularization(Study):
         return setting["tasks"] if "b" in setting["part"] else ()
 
     def arms(self, setting: Setting) -> list[Arm]:
-        """Return the arms for the estimators, for the models before training, and for each seed."""
+        """Return the arms for the estimators, for the models before training, and for fine-tuning with each seed."""
         if 0 in (*setting["lambdas"], *setting["cosreg"]):
             raise ParameterError(
-                "lambdas or cosreg contains 0: remove it, because the arm without a regularizer always runs"
+                "lambdas or cosreg contains 0: remove the 0, because the arm without a regularizer always runs"
             )
         arms = estimator_arms(setting) if "a" in setting["part"] else []
         return arms + (_training_arms(setting) if "b" in setting["part"] else [])
@@ -232,7 +232,7 @@ def _measure_model(place: str, task: str, setting: Setting, tell: Callable[[floa
 
 
 def _setup_table(setting: Setting, published: Published) -> Table:
-    """Return a table of our settings next to those of the authors."""
+    """Return a table that compares our settings with those of the authors."""
     ours = {
         "seeds": len(setting["seeds"]),
         "tasks": len(setting["tasks"]),
@@ -247,7 +247,7 @@ def _setup_table(setting: Setting, published: Published) -> Table:
         "ζ in training": TRAINING_ZETA,
         "ζ in the analysis": ANALYSIS_ZETA,
     }
-    if not setting["limit"]:  # fewer rows may contain fewer states
+    if not setting["limit"]:  # with fewer rows, there may be fewer states
         ours["states for the shrinkage covariance"] = SHRINKAGE_STATES
     rows = []
     for key in ("setup", "code"):
@@ -260,7 +260,7 @@ def _setup_table(setting: Setting, published: Published) -> Table:
 
 def _notes(setting: Setting, published: Published) -> list[str]:
     notes = [
-        "The numbers behind figures 4 to 7 were not published, so only directions are compared. We chose the "
+        "The numbers behind figures 4 to 7 were not published, so only the signs of effects are compared. We chose the "
         "thresholds in the rules.",
     ]
     if "a" in setting["part"]:

@@ -22,7 +22,7 @@ class Penalty:
 
     @property
     def name(self) -> str:
-        """The name that tables and figures show."""
+        """The name in tables and figures."""
         if self.regularizer == "none":
             return "none"
         return f"{'λ' if self.regularizer == 'istar' else 'CosReg'} {self.weight:g}".replace("-", "−")
@@ -30,7 +30,7 @@ class Penalty:
 
 NONE = Penalty("none")
 MIN_MATTHEWS = 0.05
-"""The Matthews correlation below which a model has collapsed, because it learned nothing."""
+"""A model with a lower Matthews correlation counts as collapsed: it learned nothing."""
 
 
 def penalties(setting: Setting) -> list[Penalty]:
@@ -92,7 +92,7 @@ class TrainedModel:
 
 
 def collect_trained(setting: Setting, results: Results) -> list[TrainedModel]:
-    """Return the models of the finished arms, by task and pretrained model."""
+    """Return the models of the finished arms, sorted by task and pretrained model."""
     return [
         TrainedModel(task, model.name, seed, penalty, results[key])
         for task in setting["tasks"]
@@ -104,7 +104,7 @@ def collect_trained(setting: Setting, results: Results) -> list[TrainedModel]:
 
 
 def group_by_task_and_model(runs: Iterable[TrainedModel]) -> dict[str, list[TrainedModel]]:
-    """Return the models of each task and pretrained model."""
+    """Group the fine-tuned models by task and pretrained model."""
     return group_by(runs, lambda each: each.task_and_model)
 
 
@@ -121,7 +121,8 @@ def select_learned(runs: Iterable[TrainedModel]) -> list[TrainedModel]:
 def averages(runs: list[TrainedModel], what: Callable[[TrainedModel], float]) -> dict[str, list[float]]:
     """Return the mean over tasks and models for each penalty and seed.
 
-    A seed counts if all its arms are finished. Within a seed, a penalty counts if all its models learned.
+    A seed is included if all its arms are finished. Within a seed, a penalty is included if none of its models
+    collapsed.
     """
     spaces, arms = len(group_by_task_and_model(runs)), len({each.penalty for each in runs})
     means: dict[str, list[float]] = {}
