@@ -184,7 +184,7 @@ def test_json_round_trip(found, tmp_path):
         ("{", "is not JSON"),
         ('{"schema": "isoscope.audit/1"}', "has schema 'isoscope.audit/1': need 'isoscope.grouped-audit/1'"),
         ('{"schema": "isoscope.grouped-audit/1"}', "complete grouped audit"),
-        ('{"schema": "isoscope.grouped-audit/1", "source": "x", "by": "y", "groups": [{}]}', "not a complete audit"),
+        ('{"schema": "isoscope.grouped-audit/1", "source": "x", "by": "y", "groups": [{}]}', "complete grouped audit"),
     ],
 )
 def test_damaged_json_raises_an_error(tmp_path, text, complaint):

@@ -198,7 +198,7 @@ def test_invalid_settings_raise_an_error(settings, complaint):
         (np.ones((3, 5)), "3 vectors with 5 dimensions: an audit needs at least 4"),
         (np.ones((9, 1)), "9 vectors with 1 dimension"),
         (np.zeros((9, 3)), "9 of 9 vectors in array are zero"),
-        (np.full((9, 3), 1e18), "length 1.73e\\+18: need .*rescale"),
+        (np.full((9, 3), 1e18), "norm in array is 1.73e\\+18: need .*rescale"),
         (np.full((9, 3), 1e200), "rescale"),
         (np.full((9, 3), 1e-200), "rescale"),
         (np.eye(6, 3, k=-5) + 0.0, "5 of 6 vectors in array are zero"),
