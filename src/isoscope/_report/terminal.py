@@ -6,7 +6,8 @@ import io
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -206,6 +207,7 @@ HEADLINES = {
 """The findings in the table of groups, with names short enough for a terminal of 80 columns."""
 
 _GROUPED_WIDTH = 140
+_MAX_NAME_WIDTH = 24
 
 
 def render_grouped_text(grouped: GroupedAudit) -> str:
@@ -215,15 +217,42 @@ def render_grouped_text(grouped: GroupedAudit) -> str:
 
 def render_grouped_audit(grouped: GroupedAudit) -> Group:
     """Return the table of a grouped audit for rich's console."""
-    headlines = find_headlines([grouped])
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    table.add_column(Text(grouped.by), overflow="fold")
-    table.add_column("rows", justify="right", no_wrap=True)
-    for name in headlines:
-        table.add_column(HEADLINES[name].replace(" ", "\n"), justify="right", no_wrap=True)
-    for name, audit in grouped.groups.items():
-        table.add_row(Text(name), f"{audit.n:,}", *(_render_group_cell(audit.get(headline)) for headline in headlines))
-    return Group(_render_grouped_headline(grouped), Text(), table, *_render_notes(grouped))
+    return Group(_render_grouped_headline(grouped), Text(), _GroupTables(grouped), *_render_notes(grouped))
+
+
+class _GroupTables:
+    """The headline findings of each group, in as many tables below each other as the width of the console requires."""
+
+    def __init__(self, grouped: GroupedAudit):
+        self.grouped = grouped
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        left = find_headlines([self.grouped])
+        while left:
+            fitting = next(
+                (k for k in range(len(left), 1, -1) if self._width(console, options, left[:k]) <= options.max_width), 1
+            )
+            yield self._table(left[:fitting])
+            left = left[fitting:]
+            if left:
+                yield Text()
+
+    def _width(self, console: Console, options: ConsoleOptions, headlines: list[str]) -> int:
+        unlimited = options.update(max_width=10_000)
+        return Measurement.get(console, unlimited, self._table(headlines)).maximum
+
+    def _table(self, headlines: list[str]) -> Table:
+        groups = self.grouped.groups
+        width = min(max(map(len, [self.grouped.by, *groups])), _MAX_NAME_WIDTH)
+        table = Table(box=None, padding=(0, 1, 0, 0))
+        table.add_column(Text(self.grouped.by), overflow="fold", min_width=width, max_width=_MAX_NAME_WIDTH)
+        table.add_column("rows", justify="right", no_wrap=True)
+        for name in headlines:
+            table.add_column(HEADLINES[name].replace(" ", "\n"), justify="right", no_wrap=True)
+        for name, audit in groups.items():
+            cells = (_render_group_cell(audit.get(headline)) for headline in headlines)
+            table.add_row(Text(name), f"{audit.n:,}", *cells)
+        return table
 
 
 def render_grouped_side_by_side(many: Sequence[GroupedAudit]) -> Group:

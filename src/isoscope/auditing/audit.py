@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 import numpy as np
 
-from isoscope._core.errors import ParameterError
+from isoscope._core.errors import ParameterError, warn_data
 from isoscope._core.random import check_seed
 from isoscope._io.progress import show_progress
 from isoscope.auditing.audit_result import Audit
 from isoscope.auditing.by_group import measure_groups
 from isoscope.auditing.grouped import GroupedAudit
-from isoscope.auditing.grouping import MAX_GROUPS, MAX_LAYERS, group_rows
+from isoscope.auditing.grouping import MAX_GROUPS, MAX_LAYERS, count_layers, group_rows
 from isoscope.auditing.measure import Settings, measure
 from isoscope.engines.engine import open_engine
 from isoscope.stores.columns import ColumnError
@@ -145,6 +145,8 @@ def audit(
     grouping = None
     by_name = by if isinstance(by, str) else "groups"
     if by is None:
+        if (layers := count_layers(store)) > 1:
+            warn_data(f'{store.name} contains {layers} layers, which are measured together: pass by="layer"')
         store = store.without("by")
         settings = settings.limit_sample(store)
     else:

@@ -36,6 +36,7 @@ from isoscope.cli.session import (
     FAIL_ON_REACHED,
     STDOUT,
     InterruptibleProgressBar,
+    print_message,
     report_written,
     show,
     write_json_output,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from isoscope.auditing.audit import Audit
     from isoscope.auditing.compare import HeldOutComparison
     from isoscope.auditing.grouped import GroupedAudit
+    from isoscope.stores.store import Store
 
 commands = typer.Typer()
 
@@ -126,20 +128,18 @@ def audit(
     check_overwriting([html, json], [*sources, queries, *files.values(), baseline])
     check_output_folders(html, json)
     roles = _resolve_columns(parse_columns(columns), files)
-    earlier = None if baseline is None else Audit.from_json(baseline)
-    options: dict[str, Any] = {"metric": metric.value, "sample": sample, "seed": seed}
     policy = parse_policy(missing, zeros)
-    if by is not None:
-        options["by"] = roles["by"] = by
-    else:
-        options["queries"] = queries
+    earlier = None if baseline is None else Audit.from_json(baseline)
+    stores = [open_store(source, by=by, **roles, **policy) for source in sources]
+    if by is None:
+        by = _choose_layers(stores, can_group=baseline is None and queries is None)
+    options: dict[str, Any] = {"metric": metric.value, "sample": sample, "seed": seed, **policy}
+    options |= {"queries": queries} if by is None else {"by": by}
     results = []
     with open_engine(engine, scheduler, workers) as running:
-        for source in sources:
+        for store in stores:
             with InterruptibleProgressBar() as bar:
-                results.append(
-                    run_audit(open_store(source, **roles, **policy), progress=bar, engine=running, **policy, **options)
-                )
+                results.append(run_audit(store, progress=bar, engine=running, **options))
     verdicts: set[str] = {each.verdict for each in results}
     if by is not None:
         _report_groups(results, html, json)
@@ -162,6 +162,23 @@ def _resolve_columns(columns: dict[str, str], files: dict[str, Path | None]) -> 
                 raise ParameterError(f"both --{role} and --columns {role}= were passed: use only one of them")
             roles[role] = read_entries(path)
     return roles
+
+
+def _choose_layers(stores: list[Store], *, can_group: bool) -> str | None:
+    """Return "layer" if the sources are hidden states of several layers, which are different spaces; else None."""
+    from isoscope.auditing.grouping import count_layers
+
+    layers = [count_layers(store) for store in stores]
+    if max(layers) <= 1:
+        return None
+    name, most = stores[layers.index(max(layers))].name, max(layers)
+    if not can_group or min(layers) == 0:
+        raise ParameterError(
+            f"{name} contains {most} layers, which are different spaces: audit it alone, or embed one layer with "
+            "isoscope embed --layers -1"
+        )
+    print_message(f"{name} contains {most} layers: auditing each layer (--by layer)")
+    return "layer"
 
 
 def _report_one(result: Audit, baseline: Audit | None, html: Path | None, json: Path | None) -> set[str]:

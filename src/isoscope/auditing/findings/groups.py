@@ -119,6 +119,8 @@ def labels(e: Evidence) -> Iterator[Finding]:
     scores, shuffled = e.m.label_scores, e.m.shuffled_scores
     if scores is None or shuffled is None:
         return
+    if _are_labels_of_texts(e.m.sample.columns):
+        raise InputError("the labels describe texts but the rows are tokens: audit one vector per text instead")
     value, null = float(scores.mean()), float(shuffled.mean())
     low, high = e.around(value, nulls.mean_error(scores), len(scores))
     chance = null + 4 * nulls.mean_error(shuffled)
@@ -148,6 +150,15 @@ def labels(e: Evidence) -> Iterator[Finding]:
         sampled=not e.m.complete,
         details={"shuffled": null, "nearer_to_another": wrong},
     )
+
+
+def _are_labels_of_texts(columns: dict[str, np.ndarray]) -> bool:
+    """Return whether the rows are tokens whose labels are those of their texts."""
+    if "types" not in columns or "groups" not in columns:
+        return False
+    texts, codes = np.unique(columns["groups"].astype(str), return_inverse=True)
+    pairs = {*zip(codes.tolist(), columns["labels"].tolist(), strict=True)}
+    return len(texts) < len(codes) and len(pairs) == len(texts)
 
 
 def label_conflict(e: Evidence) -> Iterator[Finding]:
