@@ -16,11 +16,13 @@ from isoscope._core.arrays import (
     check_integer,
     check_points,
     check_real,
+    detach,
     encode_labels,
     nonzero_rows,
     safe_sqrt,
     take,
     tiles,
+    to_float,
     to_numpy,
     unit_rows,
     zeros,
@@ -95,11 +97,18 @@ def silhouette(
     elif metric != "euclidean":
         raise ParameterError(f'metric is {metric!r}: need "euclidean" or "cosine"')
     else:
+        X = _scale_down(xp, X)
         sums = distance_sums(xp, X, groups, max_memory)
     # unit vectors of the same direction differ by rounding errors, which must count as distance 0
     rounding = 32 * float(xp.finfo(sums.dtype).eps) ** 2 if metric == "cosine" else 0.0
     scores = _silhouettes(xp, X, sums, groups, rounding)
     return cast_result(xp, X, scores if per_point else xp.mean(scores))
+
+
+def _scale_down(xp: Any, X: Array) -> Array:
+    """Return X, divided by a power of two if sums of its distances could overflow; silhouettes do not change."""
+    largest = to_float(xp.max(xp.abs(detach(X))))
+    return X if largest < 1e150 else X * 2.0 ** -int(np.frexp(largest)[1])
 
 
 def choose_clusters(

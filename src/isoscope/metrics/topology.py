@@ -18,7 +18,7 @@ from isoscope._core.arrays import (
     take,
     to_numpy,
 )
-from isoscope._core.errors import MissingValueError, ParameterError, ShapeError
+from isoscope._core.errors import InputError, MissingValueError, ParameterError, ShapeError
 from isoscope._core.pairs import MAX_MEMORY, scale_to_safe_range, spanning_tree
 
 if TYPE_CHECKING:
@@ -51,6 +51,11 @@ def h0_barcode(X: Array, *, max_memory: int = MAX_MEMORY) -> Array:
     xp, X = check_points(X, min_dims=1)
     values = to_numpy(X)
     edges, lengths = spanning_tree(values, max_memory=max_memory)
+    largest = float(xp.finfo(result_dtype(xp, X)).max)
+    if len(lengths) and lengths.max() > largest:
+        raise InputError(
+            f"the longest bar is {lengths.max():.3g}, which exceeds the range of {X.dtype}: pass X as float64"
+        )
     if not carries_gradient(X):
         return cast_result(xp, X, asarray_like(xp, X, lengths, accumulator_dtype(xp, X)))
     P = xp.astype(X, result_dtype(xp, X), copy=False)
@@ -92,6 +97,8 @@ def persistent_entropy(bars: Array) -> Array:
     lengths = xp.astype(bars, accumulator_dtype(xp, bars), copy=False)
     lengths = lengths if 1e-100 < longest < 1e100 else lengths / longest
     p = lengths / xp.sum(lengths)
+    if float(values[positive].min()) / longest < 1e-300:  # so short that its share may be 0
+        p = take(xp, p, np.flatnonzero(to_numpy(p) > 0))
     return cast_result(xp, bars, 0 - xp.sum(p * xp.log(p)))
 
 

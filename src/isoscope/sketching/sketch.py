@@ -353,10 +353,14 @@ class Sketch:
     def spectrum(self, *, center: bool = True) -> np.ndarray:
         """Return the d squared singular values, largest first; see `isoscope.spectrum`."""
         self._check_measurable(2 if center else 1)
-        square = self.n * float(self.mean @ self.mean)
-        if not center and 0 < formulas.FAR_MEAN * np.trace(self.scatter) < square:
+        with np.errstate(over="ignore"):
+            square = self.n * float(self.mean @ self.mean)
+        if not center and 0 < np.trace(self.scatter) < square / formulas.FAR_MEAN:
             return np.asarray(formulas.spectrum_about_far_mean(np, self.scatter, self.n, self.mean))
-        matrix = self.scatter if center else self.scatter + self.n * np.outer(self.mean, self.mean)
+        with np.errstate(over="ignore"):
+            matrix = self.scatter if center else self.scatter + self.n * np.outer(self.mean, self.mean)
+            if not np.isfinite(np.trace(matrix)):
+                raise InputError(self._format_range_error("squares"))
         return np.maximum(np.linalg.eigvalsh(matrix)[::-1], 0)
 
     def anisotropy(self, k: int = 3, *, center: bool = False) -> np.ndarray:
@@ -437,7 +441,8 @@ class Sketch:
             raise ShapeError(f"the sketch has {plural(self.d, 'dimension')}: need at least {dimensions}")
         if nonzero and not self.greatest_norm > 0:
             raise InputError(f"all {self.n} rows are zero: need at least one nonzero row")
-        trace = np.trace(self.scatter)
+        with np.errstate(over="ignore"):
+            trace = np.trace(self.scatter)
         if not np.isfinite(trace) or (trace == 0 and len(self.rows.hashes) > 1):
             raise InputError(self._format_range_error("squares"))
         if variance and not trace > 0:
@@ -589,4 +594,8 @@ def _pivot(X: np.ndarray) -> np.ndarray:
     """Return a point near the chunk's mean, computed from its first rows; it is exact if these rows are equal."""
     few = X[:256].astype(np.float64)
     few = few[np.isfinite(few).all(axis=1)]
-    return few[0] + (few - few[0]).mean(axis=0) if len(few) else np.zeros(X.shape[1])
+    if not len(few):
+        return np.zeros(X.shape[1])
+    with np.errstate(over="ignore", invalid="ignore"):
+        pivot = few[0] + (few - few[0]).mean(axis=0)
+    return np.where(np.isfinite(pivot), pivot, 0.0)  # a sum may overflow

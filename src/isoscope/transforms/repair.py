@@ -13,7 +13,7 @@ from array_api_compat import array_namespace, is_numpy_array, is_torch_array
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from isoscope._core.arrays import asarray_like, to_numpy
+from isoscope._core.arrays import asarray_like, detach, to_numpy
 from isoscope._core.errors import FileFormatError, ParameterError, ShapeError
 from isoscope.sketching.sketch import Sketch
 from isoscope.stores.open import open_store
@@ -60,7 +60,17 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         xp = array_namespace(X)
         wide = X if X.dtype.itemsize >= 4 else xp.astype(X, xp.float32)
         repaired = keep_zero_rows(xp, X, self._apply(xp, wide))
-        return repaired if wide is X else xp.astype(repaired, X.dtype)
+        return repaired if wide is X else self._narrow(xp, repaired, X.dtype)
+
+    def _narrow(self, xp: Any, repaired: Array, dtype: Any) -> Array:
+        """Return repaired vectors in a narrower dtype; raise an error if a number exceeds its range."""
+        if "bfloat16" not in str(dtype):  # its range is that of float32
+            largest = float(xp.max(xp.abs(detach(repaired)))) if len(repaired) else 0.0
+            if float(xp.finfo(dtype).max) < largest < float("inf"):
+                raise ParameterError(
+                    f"a repaired vector contains {largest:.3g}, which exceeds the range of {dtype}: pass X as float32"
+                )
+        return xp.astype(repaired, dtype)
 
     def _checked(self, X: Any) -> Array:
         """Check X and return it: a torch tensor unchanged, and anything else as a NumPy array."""
