@@ -9,6 +9,7 @@ import pytest
 
 from isoscope import InputError
 from isoscope._io import lines
+from isoscope.errors import FileFormatError
 from isoscope.stores.open import open_store
 
 
@@ -62,6 +63,57 @@ def test_unclosed_quote_raises(tmp_path):
     (tmp_path / "a.csv").write_bytes(b'a,b\n1,2\n3,"4\n5,6\n')
     with pytest.raises(InputError, match=r"a\.csv, line 3: a quoted cell is never closed"):
         list(lines.read_lines(tmp_path / "a.csv", quoted=True))
+
+
+@pytest.mark.usefixtures("block")
+@pytest.mark.parametrize(
+    ("text", "records"),
+    [
+        (b'a,b\n"x, y",5" disk\n1,6" disk\n', [(1, b"a,b"), (2, b'"x, y",5" disk'), (3, b'1,6" disk')]),
+        (b'a,b\ns; "t,1\nu,2\n', [(1, b"a,b"), (2, b's; "t,1'), (3, b"u,2")]),
+        (b'a;b\ns, "t;1\n"u\nv";2\n', [(1, b"a;b"), (2, b's, "t;1'), (3, b'"u\nv";2')]),
+        (b'"a\nb";c\n1;"x"\n', [(1, b'"a\nb";c'), (3, b'1;"x"')]),
+        (b'a,b\n"x\n""y""\nz" ,1\n', [(1, b"a,b"), (2, b'"x\n""y""\nz" ,1')]),
+        (b'a,b\n"x\ny","u\nv"\n', [(1, b"a,b"), (2, b'"x\ny","u\nv"')]),
+    ],
+)
+def test_a_quote_opens_a_cell_only_at_its_start(text, records, tmp_path):
+    (tmp_path / "a.csv").write_bytes(text)
+    assert numbered(tmp_path / "a.csv", quoted=True) == records
+
+
+@pytest.mark.usefixtures("block")
+@pytest.mark.parametrize("later", [b'"Nice,3,4', b'he said "no",3,4', b'"fine",3,4'])
+def test_rows_are_not_merged_by_an_unclosed_quote(later, tmp_path):
+    (tmp_path / "a.csv").write_bytes(b'text,a,b\nfirst,0,0\n"Wow,1,2\n' + later + b"\nlast,5,6\n")
+    with pytest.raises(FileFormatError, match=r"a\.csv, line 3: a cell opens with a double quote .* on line 4"):
+        numbered(tmp_path / "a.csv", quoted=True)
+
+
+def test_an_unclosed_quote_in_a_long_file_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "_LONGEST_LINE", 2**22)
+    (tmp_path / "a.csv").write_bytes(b'a,b\n"Wow,2\n' + b"3,4\n" * 2**21)
+    with pytest.raises(FileFormatError, match=r"a\.csv, line 2: a quoted cell is never closed within 4 MB"):
+        numbered(tmp_path / "a.csv", quoted=True)
+
+
+@pytest.mark.parametrize(
+    ("record", "delimiter"),
+    [
+        ("a,b", ","),
+        ("a;b", ";"),
+        ("a;b,c", ","),
+        ("a", ","),
+        ("0,5;0,3;-1,5e-3", ";"),
+        ("0,5;x;7", ";"),
+        ("a, b;0,5", ","),
+        ('"a, b";c', ";"),
+        ('"a; b",c', ","),
+        ('5" disk;1', ";"),
+    ],
+)
+def test_the_delimiter_of_a_csv_file(record, delimiter):
+    assert lines.choose_delimiter(record) == delimiter
 
 
 def test_an_endless_line_is_rejected(tmp_path, monkeypatch):

@@ -5,7 +5,14 @@ import pytest
 
 from isoscope import InputError
 from isoscope._core.errors import plural
-from isoscope.stores.columns import ColumnSpec, choose_columns, choose_dimensions, choose_vectors, plain_values
+from isoscope.stores.columns import (
+    ColumnSpec,
+    choose_columns,
+    choose_dimensions,
+    choose_vectors,
+    have_common_pattern,
+    plain_values,
+)
 
 NAN = float("nan")
 
@@ -81,6 +88,38 @@ def test_a_column_of_ids_or_labels_is_not_a_dimension():
     assert choose_dimensions(["id", "0", "1", "Label", "grade"], ColumnSpec(None, {"types": "grade"})) == ["0", "1"]
     assert choose_dimensions(["x", "y", "label"], ColumnSpec()) == ["x", "y"]
     assert choose_dimensions(["a", "y"], ColumnSpec()) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("numeric", "expected"),
+    [
+        (["e0", "e1", "price", "year"], ["e0", "e1"]),
+        (["price", *(f"emb_{i:03}" for i in range(3))], ["emb_000", "emb_001", "emb_002"]),
+        (["v[0]", "v[1]", "user_id", "userId", "SessionID"], ["v[0]", "v[1]"]),
+        (["e0", "e1", "a", "b", "c"], ["e0", "e1", "a", "b", "c"]),
+        (["e0", "e1", "f0", "f1"], ["e0", "e1", "f0", "f1"]),
+        (["e0", "e1", "e2", "f0", "f1"], ["e0", "e1", "e2"]),
+        (["0", "1", "2"], ["0", "1", "2"]),
+        (["x", "y", "z"], ["x", "y", "z"]),
+    ],
+)
+def test_numbered_columns_are_dimensions_if_they_are_most_of_the_columns(numeric, expected):
+    assert choose_dimensions(numeric, ColumnSpec()) == expected
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["e0", "e12"], True),
+        (["0", "1"], True),
+        (["x", "y"], True),
+        (["e0", "f1"], False),
+        (["x", "price"], False),
+        (["e0", "price"], False),
+    ],
+)
+def test_common_patterns_of_names(names, expected):
+    assert have_common_pattern(names) is expected
 
 
 @pytest.mark.parametrize(

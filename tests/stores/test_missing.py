@@ -50,7 +50,7 @@ def json_lines(folder, X):
 
 
 def cells(folder, X):
-    lines = ["a,b,c,d,e,f,kind"]
+    lines = ["e0,e1,e2,e3,e4,e5,kind"]
     for row, label in enumerate(labels()):
         numbers = ["" if row in WITHOUT_VECTOR and i == 2 else repr(float(v)) for i, v in enumerate(X[row])]
         lines.append(",".join([*numbers, "" if label is None else str(label)]))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from isoscope import InputError
+from isoscope.errors import ParameterError
 from isoscope.stores.open import open_store
 from tests.stores import conftest
 from tests.stores.conftest import FORMATS, D, N
@@ -32,6 +33,14 @@ def test_a_missing_file_is_reported_with_similar_names(tmp_path):
     refused(tmp_path / "no" / "vectors.npy", "does not exist, and neither does its folder")
     with pytest.raises(InputError, match="matches no file"):
         open_store(tmp_path / "*.parquet")
+
+
+def test_an_empty_string_is_rejected(tmp_path, monkeypatch):
+    np.save(tmp_path / "a.npy", np.eye(3))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ParameterError, match="the source is an empty string"):
+        open_store("")
+    assert open_store(".").dim == 3
 
 
 @pytest.mark.parametrize("form", [f for f in FORMATS if "shards" not in f.name], ids=repr)

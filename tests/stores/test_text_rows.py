@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from isoscope import InputError
+from isoscope import DataWarning, InputError
+from isoscope.errors import FileFormatError
 from isoscope.stores.open import open_store
 
 
@@ -40,7 +41,6 @@ ROWS = [[1.0, 2.0], [3.0, 4.0]]
         ("0,1\n1.0,2.0\n3.0,4.0\n", "a.csv"),
         (",0,1\n0,1.0,2.0\n1,3.0,4.0\n", "a.csv"),
         ("0,1,label\n1,2,5\n3,4,6\n", "a.csv"),
-        ("inf,nan\n1,2\n3,4\n", "a.csv"),
         ("1,2\n3,4\n".replace("1", "1.0"), "a.csv"),
     ],
 )
@@ -54,6 +54,65 @@ def test_quoted_text_with_commas_quotes_and_newlines(tmp_path):
     assert store.text.tolist() == ['one, "two"\nthree', ""]
     assert store.labels.tolist() == ["x", "y"]
     assert read(path) == ROWS
+
+
+def test_a_quote_inside_text_swallows_no_rows(tmp_path):
+    rows = "".join(f'"item, {i}",{5 + i % 2}" disk,{i},0.5\n' for i in range(300))
+    store = open_store(table(tmp_path, "title,size,e0,e1\n" + rows))
+    assert len(store) == 300
+    assert store.take([299]).tolist() == [[299, 0.5]]
+    assert store.column("text", [1]).tolist() == ["item, 1"]
+
+
+def test_a_row_that_a_quote_merged_into_another_is_an_error(tmp_path):
+    text = 'text,e0,e1\nfirst,1,2\n"Wow,0.5,0.6\nnext,3,4\ndisk 5",0.3,0.4\n'
+    with pytest.raises(FileFormatError, match=r"a\.csv, line 3: a cell opens with a double quote"):
+        read(table(tmp_path, text))
+
+
+def test_a_quoted_cell_may_contain_lines_of_numbers_if_they_are_fewer_than_the_dimensions(tmp_path):
+    path = table(tmp_path, 'text,e0,e1,e2\n"1, 2\n3, 4",5,6,7\n')
+    assert read(path) == [[5, 6, 7]]
+    assert open_store(path).text.tolist() == ["1, 2\n3, 4"]
+
+
+@pytest.mark.parametrize("header", ["", "e0;e1;e2;text\n"])
+def test_decimal_commas_between_semicolons(header, tmp_path):
+    text = header + '0,5;-0,25;1;x\n7;1,5e-3;0.5;"0,5"\n' + "0,5;2;3;y\n" * 200
+    store = open_store(table(tmp_path, text), text="text" if header else "3")
+    assert store.take([0, 1]).tolist() == [[0.5, -0.25, 1], [7, 0.0015, 0.5]]
+    assert store.column("text", [1]).tolist() == ["0,5"]
+    assert len(np.concatenate(list(store.chunks()))) == 202
+
+
+def test_labels_with_decimal_commas_are_numbers(tmp_path):
+    assert open_store(table(tmp_path, "e0;e1;label\n0,5;1;2,5\n1;2;3\n")).labels.tolist() == [2.5, 3]
+
+
+def test_numbers_with_commas_between_commas_raise(tmp_path):
+    with pytest.raises(InputError, match="line 3 has 4 cells: need 2"):
+        read(table(tmp_path, "e0,e1\n1,2\n0,5,0,3\n"))
+
+
+def test_only_numbered_columns_are_dimensions_beside_others(tmp_path):
+    names = [f"e{i}" for i in range(32)]
+    path = table(tmp_path, ",".join(["price", "year", *names, "userid"]) + "\n" + ",".join(["7"] * 35) + "\n")
+    assert open_store(path).dim == 32
+    assert open_store(path, labels="year").labels.tolist() == [7]
+
+
+def test_dimensions_without_a_pattern_are_announced(tmp_path):
+    path = table(tmp_path, "user_id,height,weight\n1,2,3\n")
+    with pytest.warns(
+        DataWarning, match=r"a\.csv has no column of vectors.*: height, weight; remove or rename"
+    ) as found:
+        assert open_store(path).dim == 2
+    assert len(found) == 1
+
+
+def test_names_that_python_can_parse_as_numbers_are_names(tmp_path):
+    with pytest.warns(DataWarning, match="inf, nan"):
+        assert read(table(tmp_path, "inf,nan\n1,2\n3,4\n")) == ROWS
 
 
 def test_quotes_in_tsv_are_literal(tmp_path):
@@ -80,7 +139,8 @@ def test_digit_strings_keep_leading_zeros(tmp_path):
 
 def test_requested_columns_are_not_dimensions(tmp_path):
     path = table(tmp_path, "a,b,grade\n1,2,9\n3,4,8\n")
-    assert open_store(path).dim == 3
+    with pytest.warns(DataWarning, match="a, b, grade"):
+        assert open_store(path).dim == 3
     store = open_store(path, labels="grade")
     assert (store.dim, store.labels.tolist()) == (2, [9, 8])
 

@@ -32,6 +32,8 @@ def read(path):
         ("1 0.5 0.5\n2 0.5 0.5\n", (["1", "2"], [[0.5, 0.5], [0.5, 0.5]])),
         ("a\rb 1 2\nc 3 4\n", (["a\rb", "c"], [[1, 2], [3, 4]])),
         ("the 1 2\n\nof 3 4\n\n", (["the", "of"], [[1, 2], [3, 4]])),
+        ("the 1 2\nroute 66 3 4\n", (["the", "route 66"], [[1, 2], [3, 4]])),
+        ("route 66 1 2\nof 3 4\nin 5 6\n", (["route 66", "of", "in"], [[1, 2], [3, 4], [5, 6]])),
     ],
 )
 def test_accepted_text_formats(text, expected, tmp_path):
@@ -51,6 +53,11 @@ def test_accepted_text_formats(text, expected, tmp_path):
         ("1 2\nthe 1 2\nof 3 4\n", "declares 1 row, but the file has 2"),
         ("0 2\n", "has no rows"),
         ("2 0\nthe\nof\n", "has no columns"),
+        ("the 0.5 2.5\nof 0.1 0.2 0.3\n", "line 1 has 2 numbers after the word, but other lines have 3"),
+        ("\nthe 1 2\n" + "of 1 2 3\n" * 3, "line 2 has 2 numbers after the word, but other lines have 3"),
+        ("the 1 2\nof 3 4\nin 0.5 6 7\n", "line 3 has 3 numbers after the word: need 2, as in the first line"),
+        ("2 2\nthe 0.1 0.2 0.3\nof 0.4 0.5 0.6\n", "line 2 has 3 numbers after the word: need 2"),
+        ("9" * 20 + " 2\nthe 1 2\n", "line 1 .*has 1 number after the word, but other lines have 2"),
     ],
 )
 def test_malformed_text_raises(text, message, tmp_path):
@@ -91,6 +98,9 @@ def test_binary_words_with_values_that_look_like_whitespace(tmp_path, newline):
         (b"hello world\n", "not a word2vec binary file"),
         (b"0 2\n", "has no rows"),
         (b"1 1\n" + b"x" * 10_000, "is truncated in row 0 of 1"),
+        (binary([("a", [1, 2])] * 3, head=b"2 2\n"), "has 10 bytes after the 2 rows of 2 dimensions"),
+        (binary([("a", [1, 2, 3])] * 9, head=b"9 2\n"), "bytes after the 9 rows of 2 dimensions|is truncated in row"),
+        (binary([("a", [1, 2])]) + b"x", "has 1 byte after the 1 row of 2 dimensions"),
     ],
 )
 def test_malformed_binary_raises(data, message, tmp_path):

@@ -16,7 +16,13 @@ from isoscope._core.errors import FileFormatError
 
 _BLOCK_BYTES = 2**21
 _LONGEST_LINE = 2**26
-_OPENING_QUOTE = re.compile(rb'(?:^|[,;]) *"')  # a quote is special only at the start of a cell
+
+_OPENING_QUOTE = {  # by delimiter; a quote elsewhere than at the start of a cell is an ordinary character
+    delimiters: re.compile(rb'(?:^|[%s]) *"' % delimiters) for delimiters in (b",", b";", b",;")
+}
+_CLOSING_QUOTE = re.compile(rb'[^"]*(?:""[^"]*)*"(?!")')
+_QUOTED_CELL = re.compile(r'(^|[,;]) *"[^"]*(?:""[^"]*)*(?:"|$)')
+_DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+(?:[eE][-+]?\d+)?\s*")
 
 
 @dataclass(frozen=True)
@@ -66,10 +72,12 @@ def read_lines(path: Path, *, quoted: bool = False) -> Iterator[LineBlock]:
         The file.
     quoted : bool
         Whether double quotes may enclose line breaks, as in CSV. The lines of such a cell are joined into one, with the
-        line number of the first.
+        line number of the first. A quote opens such a cell only at its start. Text after a quote that closes it on a
+        later line is an error, because the opening quote was then probably not meant as one.
     """
     size = max(1, path.stat().st_size)
     number, tail = 1, b""
+    delimiter: bytes | None = None
     numbers: Sequence[int]
     with path.open("rb") as raw:
         zipped = raw.read(2) == b"\x1f\x8b"
@@ -84,13 +92,16 @@ def read_lines(path: Path, *, quoted: bool = False) -> Iterator[LineBlock]:
             cut = text.rfind(b"\n") + 1 if following else len(text)
             text, tail = text[:cut], text[cut:]
             lines = _split_lines(text)
+            if quoted and delimiter is None:
+                delimiter = _find_delimiter(lines)
             if quoted and b'"' in text:
-                records, numbers, rest = _join_quoted_lines(lines, number)
+                records, numbers, rest = _join_quoted_lines(lines, number, delimiter or b",;", path)
                 first_open = number + len(lines) - rest.count(b"\n")
-                if rest and not following:
+                if rest and (not following or len(rest) > _LONGEST_LINE):
+                    where = "" if not following else f" within {_LONGEST_LINE >> 20} MB"
                     raise FileFormatError(
-                        f"{path}, line {first_open}: a quoted cell is never closed; if the file is truncated, "
-                        "copy it again"
+                        f"{path}, line {first_open}: a quoted cell is never closed{where}; if the file is truncated, "
+                        "copy it again, else remove the double quote that opens the cell"
                     )
                 tail = rest + tail
                 number, lines = first_open, records
@@ -122,28 +133,84 @@ def _split_lines(text: bytes) -> list[bytes]:
     return [line.rstrip(b"\r") for line in lines] if b"\r" in text else lines
 
 
-def _join_quoted_lines(lines: list[bytes], first: int) -> tuple[list[bytes], list[int], bytes]:
+def _find_delimiter(lines: list[bytes]) -> bytes | None:
+    """Return the delimiter that the first record indicates, or None if the record does not end in these lines."""
+    record = b""
+    for line in lines:
+        record = record + b"\n" + line if record else line
+        if record.strip() and not _ends_in_quotes(record, b",;"):
+            return choose_delimiter(record.decode("utf-8", "backslashreplace")).encode()
+    return None
+
+
+def choose_delimiter(record: str) -> str:
+    """Return the delimiter of a CSV file from its first record: a comma, or a semicolon.
+
+    It is a semicolon if the record has one outside of quotes, and no commas except as decimal commas.
+
+    >>> choose_delimiter("a;b"), choose_delimiter("a;b,c"), choose_delimiter("0,5;-0,25"), choose_delimiter("a")
+    (';', ',', ';', ',')
+    """
+    cells = _QUOTED_CELL.sub(r"\1", record).split(";")
+    return ";" if len(cells) > 1 and all("," not in cell or has_decimal_comma(cell) for cell in cells) else ","
+
+
+def has_decimal_comma(cell: str) -> bool:
+    """Return whether a cell is a number with a decimal comma, such as 0,5."""
+    return _DECIMAL_COMMA.fullmatch(cell) is not None
+
+
+def _ends_in_quotes(line: bytes, delimiter: bytes, place: int = 0) -> bool:
+    """Return whether a quoted cell is still open at the end of a line; `place` is where its first cell or text starts.
+
+    >>> _ends_in_quotes(b'"a, b",5" disk', b","), _ends_in_quotes(b'"a, b","c', b",")
+    (False, True)
+    """
+    while line.find(b'"', place) >= 0 and (opening := _OPENING_QUOTE[delimiter].search(line, place)):
+        closing = _CLOSING_QUOTE.match(line, opening.end())
+        if closing is None:
+            return True
+        place = closing.end()
+    return False
+
+
+def _join_quoted_lines(
+    lines: list[bytes], first: int, delimiter: bytes, path: Path
+) -> tuple[list[bytes], list[int], bytes]:
     """Join the lines of each quoted cell; return the records, their first line numbers and any incomplete rest."""
     records: list[bytes] = []
     numbers: list[int] = []
     pending: list[bytes] = []
     for number, line in enumerate(lines, first):
-        if pending or (line.count(b'"') % 2 and _OPENING_QUOTE.search(line)):
+        if pending:
             pending.append(line)
-            if len(pending) == 1 or line.count(b'"') % 2 == 0:
+            closing = _CLOSING_QUOTE.match(line)
+            if closing is None:
+                continue
+            if line[closing.end() :].lstrip(b" ")[:1] not in (b"", *(b"%c" % byte for byte in delimiter)):
+                raise FileFormatError(
+                    f"{path}, line {number - len(pending) + 1}: a cell opens with a double quote that is not closed on "
+                    f"this line, and text follows the next double quote, on line {number}; remove the quote, or write "
+                    "it twice inside a quoted cell"
+                )
+            if _ends_in_quotes(line, delimiter, closing.end()):
                 continue
             line, number, pending = b"\n".join(pending), number - len(pending) + 1, []
+        elif b'"' in line and _ends_in_quotes(line, delimiter):
+            pending.append(line)
+            continue
         records.append(line)
         numbers.append(number)
     return records, numbers, b"".join(line + b"\n" for line in pending)
 
 
 def parse_numbers(
-    block: LineBlock, cells: int, columns: Sequence[int], delimiter: str, dtype: np.dtype
+    block: LineBlock, cells: int, columns: Sequence[int], delimiter: str, dtype: np.dtype, *, decimal: str = "."
 ) -> np.ndarray | None:
     """Return the numbers in these columns of all lines, parsed by Arrow, as an (m, len(columns)) array.
 
-    Return None if a line does not have exactly `cells` cells, or if a cell is not a number in Arrow's syntax.
+    `decimal` is the decimal point. Return None if a line does not have exactly `cells` cells, or if a cell is not a
+    number in Arrow's syntax.
     """
     import pyarrow as pa
     from pyarrow import csv
@@ -157,7 +224,10 @@ def parse_numbers(
             csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=[str(i) for i in range(cells)]),
             csv.ParseOptions(delimiter=delimiter, quote_char=quote, newlines_in_values=bool(quote)),
             csv.ConvertOptions(
-                column_types=dict.fromkeys(names, pa.from_numpy_dtype(dtype)), include_columns=names, null_values=[]
+                column_types=dict.fromkeys(names, pa.from_numpy_dtype(dtype)),
+                include_columns=names,
+                null_values=[],
+                decimal_point=decimal,
             ),
         )
     except (pa.ArrowInvalid, pa.ArrowKeyError):

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from isoscope._core.errors import FileFormatError, InputError, MissingValueError, NotFoundError, ShapeError, plural
-from isoscope._io.lines import read_lines
+from isoscope._io.lines import choose_delimiter, read_lines
 
 TableFormat = Literal["csv", "tsv", "json", "parquet"]
 
@@ -113,8 +113,8 @@ def open_table(
     """Open a .csv, .tsv, .jsonl or .parquet file; a file with another extension is read as TSV.
 
     Values from CSV and TSV files remain strings, so that an id such as 007 keeps its zeros. TSV has no quoting. A CSV
-    file is split at semicolons if its first line contains semicolons but no commas. All formats except Parquet may be
-    compressed with gzip.
+    file is split at semicolons if its first line contains semicolons and no commas, except decimal commas. All formats
+    except Parquet may be compressed with gzip.
 
     Parameters
     ----------
@@ -205,11 +205,6 @@ def _first_line(path: Path, quoted: bool) -> tuple[str, int]:
             if line.strip():
                 return block[i : i + 1].decode(path)[0], block.numbers[i]
     raise MissingValueError(f"{path} is empty: need at least one row")
-
-
-def choose_delimiter(line: str) -> str:
-    """Return the delimiter of a CSV file: a semicolon if its first line has one and no comma, else a comma."""
-    return ";" if ";" in line and "," not in line else ","
 
 
 def split_cells(line: str, delimiter: str) -> list[str]:

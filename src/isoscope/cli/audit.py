@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -44,7 +45,7 @@ from isoscope.cli.session import (
 
 if TYPE_CHECKING:
     from isoscope.auditing.audit import Audit
-    from isoscope.auditing.compare import HeldOutComparison
+    from isoscope.auditing.compare import Change, HeldOutComparison
     from isoscope.auditing.grouped import GroupedAudit
     from isoscope.stores.store import Store
 
@@ -98,7 +99,8 @@ def audit(
         FailOn | None,
         typer.Option(
             help='Exit with code 1 if any finding has this verdict or a more severe one. The value "worse" means any '
-            "finding that is worse than in the baseline."
+            "finding that is worse than in the baseline. Findings on labels, types or frequencies count only if you "
+            "specified the column."
         ),
     ] = None,
     metric: MetricOption = Metric.cosine,
@@ -135,20 +137,50 @@ def audit(
         by = _choose_layers(stores, can_group=baseline is None and queries is None)
     options: dict[str, Any] = {"metric": metric.value, "sample": sample, "seed": seed, **policy}
     options |= {"queries": queries} if by is None else {"by": by}
-    results = []
+    results, guessed = [], []
     with open_engine(engine, scheduler, workers) as running:
         for store in stores:
             with InterruptibleProgressBar() as bar:
                 results.append(run_audit(store, progress=bar, engine=running, **options))
-    verdicts: set[str] = {each.verdict for each in results}
+            guessed.append({role: store.columns[role] for role in store.guessed & store.columns.keys()})
+    changes: list[Change] = []
     if by is not None:
         _report_groups(results, html, json)
     elif len(results) > 1:
         _report_several(results, html, json)
     else:
-        verdicts |= _report_one(results[0], earlier, html, json)
-    if fail_on is not None and verdicts & {FailOn.look: {"look", "bad"}}.get(fail_on, {fail_on.value}):
+        changes = _report_one(results[0], earlier, html, json)
+    if fail_on is not None and _is_reached(fail_on, results, changes, guessed):
         raise typer.Exit(FAIL_ON_REACHED)
+
+
+def _is_reached(
+    fail_on: FailOn, results: Sequence[Audit | GroupedAudit], changes: list[Change], guessed: list[dict[str, str]]
+) -> bool:
+    """Return whether a finding reaches the --fail-on threshold; findings on columns that were guessed do not count.
+
+    `guessed` contains the guessed columns of each source, by role.
+    """
+    from isoscope.auditing.findings import FINDING_ROLES
+    from isoscope.auditing.grouped import GroupedAudit
+
+    ignored: dict[str, str] = {}
+    for result, columns in zip(results, guessed, strict=True):
+        audits = result.groups.values() if isinstance(result, GroupedAudit) else [result]
+        judged = [(finding.name, finding.verdict) for audit in audits for finding in audit.findings]
+        for name, verdict in [*judged, *((change.name, change.direction) for change in changes)]:
+            if verdict in {FailOn.look: {"look", "bad"}}.get(fail_on, {fail_on.value}):
+                role = FINDING_ROLES.get(name)
+                if role not in columns:
+                    return True
+                ignored[role] = columns[role]
+    if ignored:
+        names = ",".join(f"{role}={column}" for role, column in sorted(ignored.items()))
+        print_message(
+            f"--fail-on ignores findings on columns that were chosen by their names; to include them, pass --columns "
+            f"{names}"
+        )
+    return False
 
 
 def _resolve_columns(columns: dict[str, str], files: dict[str, Path | None]) -> dict[str, Any]:
@@ -181,8 +213,8 @@ def _choose_layers(stores: list[Store], *, can_group: bool) -> str | None:
     return "layer"
 
 
-def _report_one(result: Audit, baseline: Audit | None, html: Path | None, json: Path | None) -> set[str]:
-    """Write and show an audit; return the directions of its changes since the baseline."""
+def _report_one(result: Audit, baseline: Audit | None, html: Path | None, json: Path | None) -> list[Change]:
+    """Write and show an audit; return its changes since the baseline."""
     from isoscope._report.terminal import render_audit
     from isoscope.auditing.compare import compare_findings
 
@@ -197,7 +229,7 @@ def _report_one(result: Audit, baseline: Audit | None, html: Path | None, json: 
         write_json_output(content, json)
     if json != STDOUT:
         show(render_audit(result, baseline))
-    return {change.direction for change in changes}
+    return changes
 
 
 def _report_several(results: list[Audit], html: Path | None, json: Path | None) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from isoscope._core.errors import FileFormatError, MissingValueError, ShapeError, plural
 from isoscope._core.missing import DROP_HINT
 from isoscope._io.tables import check_unique
-from isoscope.stores.columns import choose_columns, choose_dimensions, choose_vectors
+from isoscope.stores.columns import choose_columns, choose_dimensions, choose_vectors, have_common_pattern
 from isoscope.stores.in_memory import check_rows
 from isoscope.stores.store import Piece, Store
 from isoscope.stores.table_schema import Layout, wide_layout
@@ -65,6 +65,8 @@ class ArrowStore(Store):
             dtype = np.result_type(*(fields[name].to_pandas_dtype() for name in self._lists))
         check_rows((len(self), dim), np.dtype(dtype), where)
         super().__init__(name, dim, dtype, columns)
+        if self._wide and not have_common_pattern(self._lists):
+            self.guessed_dimensions = tuple(self._lists)
 
     def __len__(self) -> int:
         return int(self._ends[-1])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,6 +49,7 @@ _USUAL = {
     "frequency": ("frequency", "freq", "count", "counts"),
     "groups": ("document",),  # the name that `isoscope embed` writes
 }
+_NUMBERED = re.compile(r"(.*?)\d+(\D*)", re.DOTALL)
 _IDENTITIES = {"index", "idx", "row", "unnamed: 0", "", "__index_level_0__", "label_id", "timestamp"}
 
 
@@ -127,10 +130,38 @@ def choose_columns(available: Sequence[str], wanted: ColumnSpec, where: str) -> 
 
 
 def choose_dimensions(numeric: Sequence[str], wanted: ColumnSpec) -> list[str]:
-    """Return the numeric columns that are dimensions of the vectors, excluding ids, labels and similar columns."""
+    """Return the numeric columns that are dimensions of the vectors, excluding ids, labels and similar columns.
+
+    If at least half of the columns have names that differ only in a number, only these are dimensions.
+
+    >>> choose_dimensions(["e0", "e1", "e2", "price", "user_id"], ColumnSpec())
+    ['e0', 'e1', 'e2']
+    >>> choose_dimensions(["height", "price", "user_id"], ColumnSpec())
+    ['height', 'price']
+    """
     lower = {name.lower() for name in numeric}
     usual = _IDENTITIES.union(*_USUAL.values()) - ({"y"} if "x" in lower else set())
-    return [name for name in numeric if name not in wanted.names and name.lower() not in usual]
+    names = [
+        name
+        for name in numeric
+        if name not in wanted.names and name.lower() not in usual and not name.lower().endswith("id")
+    ]
+    families = Counter(filter(None, map(_family, names))).most_common()
+    if families and 2 * families[0][1] >= len(names) and (len(families) == 1 or families[0][1] > families[1][1]):
+        return [name for name in names if _family(name) == families[0][0]]
+    return names
+
+
+def have_common_pattern(names: Sequence[str]) -> bool:
+    """Return whether names differ only in a number, as in e0, e1, …, or are single letters, as in x, y, z."""
+    families = set(map(_family, names))
+    return (len(families) == 1 and None not in families) or all(len(name.strip()) == 1 for name in names)
+
+
+def _family(name: str) -> tuple[str, str] | None:
+    """Return what the names of related columns have in common: the text before and after their last number."""
+    numbered = _NUMBERED.fullmatch(name)
+    return (numbered[1], numbered[2]) if numbered else None
 
 
 def _usual_name(available: Sequence[str], role: str) -> str | None:

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isoscope._core.errors import FileFormatError, MissingValueError, NotFoundError, ParameterError
+from isoscope._core.errors import FileFormatError, MissingValueError, NotFoundError, ParameterError, warn_data
 from isoscope._core.missing import check_missing, check_zeros
+from isoscope._io.tables import format_names
 from isoscope.stores import arrow, fvecs, hdf5, numpy_files, safetensors, text_rows, word_vectors
 from isoscope.stores.columns import ROLES, ColumnSpec
 from isoscope.stores.databases.address import parse_address
@@ -142,6 +143,11 @@ def open_store(
     if not isinstance(source, Store):
         store.chosen = vectors
         store.guessed = frozenset(role for role in store.columns if wanted.roles[role] is None)
+        if store.guessed_dimensions:
+            warn_data(
+                f"{store.name} has no column of vectors, so its {len(store.guessed_dimensions)} numeric columns are "
+                f"read as dimensions: {format_names(store.guessed_dimensions)}; remove or rename those that are not"
+            )
     if "drop" in (missing, zeros):
         store = store.dropping(missing=missing, zeros=zeros)
     else:
@@ -161,6 +167,8 @@ def _check_open_store(store: Store, wanted: ColumnSpec) -> Store:
 
 
 def _open_path(name: str, wanted: ColumnSpec) -> Store:
+    if not name:
+        raise ParameterError('the source is an empty string: pass a file, a folder, a glob or a database ("." is here)')
     if name == "-":
         return numpy_files.open_stdin(wanted)
     path = Path(name).expanduser()

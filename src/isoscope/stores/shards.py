@@ -47,6 +47,7 @@ class ShardedStore(Store):
                     f"{store.columns.get(role, 'no column')}: need the same columns in all shards"
                 )
         super().__init__(name, first.dim, np.result_type(*(store.dtype for store in stores)), columns)
+        self.guessed_dimensions = first.guessed_dimensions
         self._stores, self._paths = stores, paths
         self._sizes = np.cumsum([path.stat().st_size for path in paths])
         self._row_ends: np.ndarray | None = None

@@ -67,6 +67,8 @@ class Store(ABC):
         self._given_missing: dict[str, np.ndarray] = {}
         self.guessed: frozenset[str] = frozenset()
         """Roles whose column was chosen by its common name, not by the caller."""
+        self.guessed_dimensions: tuple[str, ...] = ()
+        """The numeric columns that are read as dimensions although their names have no common pattern."""
         self.files: tuple[Path, ...] = ()
         """The files that are read; empty if the vectors are in memory or came through a pipe."""
         self.chosen: str | None = None

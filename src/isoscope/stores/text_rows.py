@@ -12,9 +12,9 @@ import numpy as np
 
 from isoscope._core.errors import FileFormatError, MissingValueError, ParameterError, ShapeError, plural
 from isoscope._core.missing import DROP_HINT
-from isoscope._io.lines import LineBlock, parse_numbers, read_lines
-from isoscope._io.tables import check_unique, choose_delimiter, parse_integer, parse_json_line, split_cells
-from isoscope.stores.columns import choose_columns, choose_dimensions, choose_vectors
+from isoscope._io.lines import LineBlock, choose_delimiter, has_decimal_comma, parse_numbers, read_lines
+from isoscope._io.tables import check_unique, parse_integer, parse_json_line, split_cells
+from isoscope.stores.columns import choose_columns, choose_dimensions, choose_vectors, have_common_pattern
 from isoscope.stores.store import Piece, Store
 
 if TYPE_CHECKING:
@@ -141,6 +141,7 @@ class _CellLines:
     def __init__(self, path: Path, names: list[str], delimiter: str, skip: int) -> None:
         self.path, self.names, self.delimiter, self.skip = path, names, delimiter, skip
         self.quoted = delimiter != "\t"
+        self.decimal = "."
         self.dim = 0
         self.cells: list[int] = []  # the columns of the vectors
         self.has_lists = False
@@ -149,20 +150,42 @@ class _CellLines:
         self._types: dict[str, Callable[[str], Any]] = {}
 
     def vectors(self, block: LineBlock, missing: bool) -> np.ndarray:
+        self._check_quotes(block)
         if self.has_lists:
             return self._parse_lists(block, missing)
-        matrix = parse_numbers(block, len(self.names), self.cells, self.delimiter, self.dtype)
+        matrix = parse_numbers(block, len(self.names), self.cells, self.delimiter, self.dtype, decimal=self.decimal)
         return self._parse_slowly(block, missing) if matrix is None else matrix
 
     def values(self, block: LineBlock, name: str) -> list[Any]:
         if name not in self.typed:
             return self._texts(block, name)
         convert = self._value_type(name)
-        return [convert(cell) if cell.strip() else None for cell in self._texts(block, name)]
+        return [convert(cell) if cell.strip() else None for cell in self._plain_cells(block, name)]
 
     def _texts(self, block: LineBlock, name: str) -> list[str]:
         cell = self.names.index(name)
         return [row[cell] for row in self.rows(block)]
+
+    def _plain_cells(self, block: LineBlock, name: str) -> list[str]:
+        """Return the cells of a column, with numbers as Python writes them."""
+        texts = self._texts(block, name)
+        return texts if self.decimal == "." else _with_decimal_points(texts)
+
+    def _check_quotes(self, block: LineBlock) -> None:
+        """Raise an error if a quoted cell contains line breaks and, on one line, as many numbers as a vector has.
+
+        Its opening quote was then not meant as one, and the quote that closes it belongs to another row.
+        """
+        for i, line in enumerate(block.lines):
+            if b"\n" not in line:
+                continue
+            others = [cell for j, cell in enumerate(_split_line(line, self.delimiter)) if j not in self.cells]
+            inner = [text.split(self.delimiter) for cell in others if "\n" in cell for text in cell.split("\n")]
+            if any(sum(map(_is_number, _with_decimal_points(cells))) >= max(2, self.dim) for cells in inner):
+                raise FileFormatError(
+                    f"{self.path}, line {block.numbers[i]}: a cell opens with a double quote, and the next double "
+                    "quote is in another row; remove the quote, or write it twice inside a quoted cell"
+                )
 
     def _value_type(self, name: str) -> Callable[[str], Any]:
         """Return the type of all cells in a column: int, float or str.
@@ -173,7 +196,7 @@ class _CellLines:
             types: list[Callable[[str], Any]] = [_id, str] if name == self.ids else [int, float, str]
             skip = self.skip
             for block in read_lines(self.path, quoted=self.quoted):
-                cells = [cell for cell in self._texts(block[skip:], name) if cell.strip()]
+                cells = [cell for cell in self._plain_cells(block[skip:], name) if cell.strip()]
                 skip = max(0, skip - len(block))
                 while not all(_can_parse(types[0], cell) for cell in cells):
                     if types[0] is int:
@@ -207,7 +230,7 @@ class _CellLines:
             for j, cell in enumerate(self.cells):
                 empty = not row[cell].strip()
                 try:
-                    matrix[i, j] = np.nan if empty and missing else float(row[cell])
+                    matrix[i, j] = np.nan if empty and missing else float(row[cell].replace(self.decimal, "."))
                 except ValueError:
                     where = f"{self.path}, line {number}"
                     if empty:
@@ -260,15 +283,26 @@ def open_text_table(path: Path, wanted: ColumnSpec) -> Store:
     if first.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise FileFormatError(f"{path} is encoded in UTF-16: save it as UTF-8")
     delimiter = "\t" if kind == ".tsv" else choose_delimiter(_decode(first))
-    head = _split_line(first, delimiter)
-    has_names = _are_names(head, [_split_line(line, delimiter) for line in lines.lines[1:]])
+    head, *rows = (_split_line(line, delimiter) for line in lines.lines)
+    has_decimal_commas = delimiter == ";" and any(has_decimal_comma(cell) for row in (head, *rows) for cell in row)
+    if has_decimal_commas:
+        head, *rows = map(_with_decimal_points, (head, *rows))
+    has_names = _are_names(head, rows)
     names = head if has_names else [str(i) for i in range(len(head))]
     check_unique(names, f"{path}, line 1,")
     form = _CellLines(path, names, delimiter, int(has_names))
+    form.decimal = "," if has_decimal_commas else "."
     sample = lines[int(has_names) :]
     if not len(sample):
         raise MissingValueError(f"{path} has only a header line: need at least one vector")
-    return LineStore(path, form, _choose_columns(form, form.rows(sample), wanted))
+    cells = form.rows(sample)
+    if has_decimal_commas:
+        cells = [*map(_with_decimal_points, cells)]
+    store = LineStore(path, form, _choose_columns(form, cells, wanted))
+    dimensions = [names[cell] for cell in form.cells]
+    if not form.has_lists and not have_common_pattern(dimensions):
+        store.guessed_dimensions = tuple(dimensions)
+    return store
 
 
 def _first_lines(path: Path, *, quoted: bool) -> LineBlock:
@@ -332,6 +366,10 @@ def _split_line(line: bytes, delimiter: str) -> list[str]:
 
 def _decode(line: bytes) -> str:
     return line.decode("utf-8", "backslashreplace")
+
+
+def _with_decimal_points(cells: list[str]) -> list[str]:
+    return [cell.replace(",", ".") if has_decimal_comma(cell) else cell for cell in cells]
 
 
 def _list_items(cell: str) -> list[str]:

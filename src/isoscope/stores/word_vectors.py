@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _SAMPLE = 20  # number of lines that determine the format
 _WORD_BYTES, _LONGEST_WORD = 64, 2**12  # the length that most words fit into, and the maximum length
 _BUFFER_BYTES = 2**14
+_MOST_DIGITS = 20  # of a number of rows or dimensions
 
 
 class _WordLines:
@@ -57,10 +59,11 @@ class _WordLines:
 
     def _parts(self, line: bytes, number: int) -> list[bytes]:
         parts = line.rstrip(b" \t").replace(b"\t", b" ").rsplit(b" ", self.dim)
-        if len(parts) <= self.dim:
+        first, space, last = parts[0].rpartition(b" ")
+        if len(parts) <= self.dim or (first and space and _is_fraction(last)):
             raise FileFormatError(
-                f"{self._where}, line {number} has {plural(len(parts) - 1, 'number')} after the word: need "
-                f"{self.dim}, as in the first line; if the file is truncated, copy it again"
+                f"{self._where}, line {number} has {plural(_count_numbers(line.split()), 'number')} after the word: "
+                f"need {self.dim}, as in the first line; if the file is damaged, copy it again"
             )
         return parts
 
@@ -81,22 +84,28 @@ class _WordLines:
 
 def open_words(path: Path, wanted: ColumnSpec) -> Store:
     """Open word vectors as text: GloVe (no header), or word2vec and fastText (a header of two numbers)."""
-    lines = next((block.lines[:_SAMPLE] for block in read_lines(path) if len(block)), [b""])
+    block = next((block[:_SAMPLE] for block in read_lines(path) if len(block)), LineBlock([b""], [1]))
+    lines = block.lines
     first = lines[0].split()
-    if len(first) == 2 and first[0].isdigit() and first[1].isdigit():
+    if len(first) == 2 and all(cell.isdigit() and len(cell) < _MOST_DIGITS for cell in first):
         length, dim = int(first[0]), int(first[1])
         check_rows((length, dim), np.dtype(np.float32), str(path))
         form = _WordLines(str(path), dim, skip=1)
     else:
-        length, form = None, _WordLines(str(path), _count_numbers(first), skip=0)
+        length, form = None, _WordLines(str(path), _find_dim(lines), skip=0)
         if form.dim < 2:  # a single number is a score, not a vector
             raise FileFormatError(
                 f"{path}, line 1: {lines[0][:40].decode('utf-8', 'backslashreplace')!r} is not a word followed by a "
                 'vector; need "word 0.1 0.2 …" as GloVe and fastText write it'
             )
-        if all(_is_fraction(line.split()[0]) for line in lines):
+        if all(_is_fraction(line.split()[0]) for line in lines if line.strip()):
             raise FileFormatError(
                 f"{path} contains numbers but no words: convert it with np.save(…, np.loadtxt({path.name!r}))"
+            )
+        if _count_numbers(first) < form.dim:
+            raise FileFormatError(
+                f"{path}, line {block.numbers[0]} has {plural(_count_numbers(first), 'number')} after the word, but "
+                f"other lines have {form.dim}: complete or remove this line"
             )
     return LineStore(path, form, _columns(wanted, str(path)), length)
 
@@ -111,13 +120,24 @@ def _rank_values(ranks: np.ndarray, name: str) -> np.ndarray:
     return ranks if name == "rank" else 1 / ranks
 
 
+def _find_dim(lines: list[bytes]) -> int:
+    """Return how many numbers follow the word on most lines; a word may end in an integer, but not in a fraction."""
+    cells = [line.split() for line in lines]
+    counts = Counter(map(_count_numbers, cells))
+    *smaller, largest = sorted(dim for dim in counts if counts[dim] == max(counts.values()))
+    for dim in smaller:
+        if dim > 1 and not any(len(each) > dim + 1 and _is_fraction(each[-dim - 1]) for each in cells):
+            return dim
+    return largest
+
+
 def _is_fraction(cell: bytes) -> bool:
     """Return whether a cell is a number with a decimal point or an exponent, unlike a word or a node number."""
     try:
         float(cell)
     except ValueError:
         return False
-    return not cell.lstrip(b"-").isdigit()
+    return not cell.lstrip(b"-").isdigit() and any(48 <= byte < 58 for byte in cell)
 
 
 def _count_numbers(cells: list[bytes]) -> int:
@@ -177,6 +197,12 @@ class _WordBinary:
                     if space < 0 or at > size:
                         raise FileFormatError(f"{self._path} is truncated in row {i - 1} of {n}: copy it again")
                     places[i] = at
+                file.seek(at)
+                if size - at > 2 or file.read(2).strip():
+                    raise FileFormatError(
+                        f"{self._path} has {plural(size - at, 'byte')} after the {plural(n, 'row')} of "
+                        f"{self.shape[1]} dimensions that its first line declares: correct that line, or copy it again"
+                    )
             self._row_ends = places
         return self._row_ends
 

@@ -49,6 +49,12 @@ _JUDGES: dict[str, Callable[[Evidence], Iterator[Finding]]] = {
 FINDINGS = (*(name for name in _JUDGES if name != "types"), "inter_type", "intra_type")
 """The names of all findings."""
 
+FINDING_ROLES = {
+    **{"labels": "labels", "label_conflict": "labels", "frequency": "frequency"},
+    **{"inter_type": "types", "intra_type": "types"},
+}
+"""The role of the column that a finding rests on; the other findings are about the vectors."""
+
 
 def judge(measured: Measurements) -> tuple[list[Finding], dict[str, str]]:
     """Return all findings that apply, and the reasons why the others were skipped."""
