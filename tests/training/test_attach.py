@@ -50,7 +50,7 @@ def attached(model, loss, **settings):
 
 LABELS = BATCH["labels"]
 CASES = {
-    "entropy of the first token": (PersistentEntropy(0.3), {}, lambda h, m: (h[-1][:, 0], LABELS)),
+    "entropy of the first token": (PersistentEntropy(0.3), {"pool": "cls"}, lambda h, m: (h[-1][:, 0], LABELS)),
     "every layer's tokens": (
         IStar(2),
         {},
@@ -88,6 +88,75 @@ def test_loss_and_gradients_equal_manual_sum(make, loss, settings, pick):
     assert got.keys() == slopes.keys()
     for name in slopes:
         torch.testing.assert_close(got[name], slopes[name], msg=name)
+
+
+@pytest.mark.parametrize(
+    ("make", "pool", "place"), [(bert, "cls", lambda m: 0), (llama, "last", lambda m: m.sum(1) - 1)]
+)
+def test_default_pool_follows_the_architecture(make, pool, place):
+    model, loss = quiet(make), CosReg(0.5)
+    expected, slopes = by_hand(model, loss, lambda h, m: (h[-1][torch.arange(16), place(m)], None))
+    assert attach(model, loss).pool == pool
+    model = quiet(make)
+    found, got = attached(model, loss)
+    torch.testing.assert_close(found, expected)
+    for name in slopes:
+        torch.testing.assert_close(got[name], slopes[name], msg=name)
+
+
+def same_start(batch):
+    """The batch with one first token for all texts, as [CLS] or <bos> is."""
+    ids = batch["input_ids"].clone()
+    ids[:, 0] = 1
+    return batch | {"input_ids": ids}
+
+
+@pytest.mark.parametrize("loss", [CosReg(), UnbiasedIsoScore(), IStar(zeta=0), PersistentEntropy()], ids=repr)
+def test_equal_states_warn_once(loss):
+    model, batch = quiet(llama), same_start(BATCH)
+    with attach(model, loss, layer=-1, pool="cls"):
+        with pytest.warns(
+            isoscope.DataWarning, match=r"no effect on layer 3 at step 1, because its 16 states are all equal.*'cls'"
+        ):
+            model(**batch).loss.backward()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            model(**batch).loss.backward()
+    with warnings.catch_warnings(), attach(model, loss):
+        warnings.simplefilter("error")
+        model(**batch).loss.backward()
+
+
+class Detached(Regularizer):
+    """A term that depends on the states in value only."""
+
+    def penalty(self, states, labels):
+        return states.detach().square().mean() + 0 * states.sum()
+
+
+def test_zero_gradient_warns_once_unless_it_is_intended():
+    model = quiet(bert)
+    with attach(model, Detached()):
+        with pytest.warns(
+            isoscope.DataWarning, match="Detached has no effect on layer 3 at step 1, because the gradient of the term"
+        ):
+            model(**BATCH).loss.backward()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            model(**BATCH).loss.backward()
+    noise = torch.nn.Sequential(torch.nn.Linear(3, 64), torch.nn.Identity())
+    few = collate(items(2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with attach(model, CosReg(0)):  # the control arm of an experiment
+            model(**BATCH).loss.backward()
+        with attach(model, UnbiasedIsoScore()) as skipping:  # counted as skipped
+            model(**few).loss.backward()
+        assert skipping.loss.skipped == 1
+        with attach(noise, UnbiasedIsoScore(), layer="1") as attachment:  # no further increase is wanted
+            noise[1].register_forward_hook(lambda *_: torch.eye(64, requires_grad=True))
+            noise(torch.randn(64, 3))
+            (attachment.term + 0).backward()
 
 
 def test_several_layers_are_averaged():
@@ -433,7 +502,7 @@ REFUSED = {
         PersistentEntropy(),
         {},
         BATCH | {"labels": torch.rand(16)},
-        "labels have dtype torch.float32: need integers",
+        "labels have dtype torch.float32: need integer class labels",
     ),
     "labels of tokens": (
         Tagger,

@@ -7,7 +7,7 @@ import functools
 import inspect
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
@@ -15,7 +15,15 @@ from torch import nn
 from isoscope._core.errors import NotFoundError, ParameterError, ShapeError, warn_data
 from isoscope._core.random import check_seed
 from isoscope.losses.istar import IStar
-from isoscope.training.capture import Capture, Hook, check_finite_states, format_layer, row_text_ids, run_model
+from isoscope.training.capture import (
+    Capture,
+    Hook,
+    are_equal,
+    check_finite_states,
+    format_layer,
+    row_text_ids,
+    run_model,
+)
 from isoscope.training.refresh import SHRINKAGE_STATES, shrinkage_sketch
 from isoscope.training.trainers import add_regularizer_callback, is_lightning, run_training_step
 
@@ -72,6 +80,27 @@ def _unwrap_peft(model: nn.Module) -> nn.Module:
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
+class _TermInput(NamedTuple):
+    """The rows from which a regularizer computes a term."""
+
+    layer: Layer | None
+    """The layer of the rows; None if they come from several layers."""
+    rows: torch.Tensor
+    labels: torch.Tensor | None
+    groups: torch.Tensor | None
+
+
+def _join_layers(inputs: list[_TermInput]) -> _TermInput:
+    """Return the rows of all layers together."""
+    widths = {each.rows.shape[1] for each in inputs}
+    if len(widths) > 1:
+        raise ShapeError(f"the layers have {sorted(widths)} dimensions: need equal dimensions to measure them together")
+    if len(inputs) == 1:
+        return inputs[0]._replace(groups=None)
+    rows = torch.cat([each.rows.float() for each in inputs])
+    return _TermInput(None, rows, _concat_labels([each.labels for each in inputs]), None)
+
+
 _LABELS = ("labels", "label", "targets", "target")
 
 
@@ -103,8 +132,9 @@ def attach(
         otherwise −1.
     pool : {"cls", "mean", "last", "tokens"} or callable, optional
         How states of shape (texts, positions, d) become rows: the first token, the mean over tokens, the last token,
-        all tokens, or a function of (states, mask). Padding is ignored. The default is that of the paper: "tokens" for
-        `IStar`, otherwise "cls".
+        all tokens, or a function of (states, mask). Padding is ignored. The default for `IStar` is "tokens". For the
+        other regularizers, it is "last" if the model is causal (a decoder), otherwise "cls": in a causal model, the
+        state of the first token does not depend on the text.
     labels : str or callable, optional
         The name of the module's argument that contains the classes, or a function of the module's arguments. By
         default, the argument named `labels`, `label`, `targets` or `target`.
@@ -147,7 +177,6 @@ class Attachment:
         self.model = model
         self.loss = loss
         self.layer = getattr(loss, "layer", -1) if layer is None else layer
-        self.pool = getattr(loss, "pool", "cls") if pool is None else pool
         self.step = 0
         """The number of forward passes in training mode."""
         self._labels = labels
@@ -160,7 +189,10 @@ class Attachment:
         self._last: torch.Tensor | None = None
         self._warned: set[str] = set()
         self._undo: list[Callable[[], Any]] = []
-        self._capture = Capture(model, self.layer, self.pool, self._warn_bypass)
+        self._capture = Capture(
+            model, self.layer, getattr(loss, "pool", None) if pool is None else pool, self._warn_bypass
+        )
+        self.pool = self._capture.pool
         self._undo.append(self._capture.remove)
         if is_lightning(model):
             self._wrap_training_step()
@@ -281,30 +313,48 @@ class Attachment:
         return finished
 
     def _term(self, seen: list[LayerOutput], labels: Any) -> torch.Tensor:
-        states_by_layer = []
+        inputs = []
         needed, grouped = (getattr(self.loss, name, False) for name in ("needs_labels", "takes_groups"))
         for layer, runs in self._capture.rows(seen).items():
             if runs:
                 rows = torch.cat([each.states for each in runs]) if len(runs) > 1 else runs[0].states
+                rows = rows.view_as(rows)  # its gradient is that of the term alone
                 check_finite_states(rows, layer, f"at step {self.step}")
-                more = {"groups": row_text_ids(runs)} if grouped and runs[0].positions is not None else {}
-                states_by_layer.append((rows, _align_labels(runs, labels, needed), more))
-        if not any(rows.requires_grad for rows, *_ in states_by_layer):
+                groups = row_text_ids(runs) if grouped and runs[0].positions is not None else None
+                inputs.append(_TermInput(layer, rows, _align_labels(runs, labels, needed), groups))
+        if not any(each.rows.requires_grad for each in inputs):
             raise ParameterError(
                 f"the states of {self._format_layers()} have no gradient: the layers below are frozen, or use "
                 'reentrant checkpointing (set gradient_checkpointing_kwargs={"use_reentrant": False})'
             )
         if getattr(self.loss, "together", False):
-            widths = {rows.shape[1] for rows, *_ in states_by_layer}
-            if len(widths) > 1:
-                raise ShapeError(
-                    f"the layers have {sorted(widths)} dimensions: need equal dimensions to measure them together"
-                )
-            several = len(states_by_layer) > 1
-            states = torch.cat([rows.float() for rows, *_ in states_by_layer]) if several else states_by_layer[0][0]
-            return self.loss(states, _concat_labels([classes for _, classes, _ in states_by_layer]))
-        terms = [self.loss(rows, classes, **more) for rows, classes, more in states_by_layer]
+            inputs = [_join_layers(inputs)]
+        terms = [self._layer_term(each) for each in inputs]
         return torch.stack([term.to(terms[0].device) for term in terms]).mean() if len(terms) > 1 else terms[0]
+
+    def _layer_term(self, given: _TermInput) -> torch.Tensor:
+        """Return the term of one layer, or of all layers together; warn if it has no gradient."""
+        more = {} if given.groups is None else {"groups": given.groups}
+        skipped = getattr(self.loss, "skipped", 0)
+        term: torch.Tensor = self.loss(given.rows, given.labels, **more)
+        where = self._format_layers() if given.layer is None else format_layer(given.layer)
+        if are_equal(given.rows):
+            self._warn_no_effect(where, f"its {len(given.rows)} states are all equal")
+        elif given.rows.requires_grad and getattr(self.loss, "skipped", 0) == skipped and bool(term.detach() != 0):
+            given.rows.register_hook(functools.partial(self._check_gradient, where))
+        return term
+
+    def _check_gradient(self, where: str, gradient: torch.Tensor) -> None:
+        if not bool(gradient.any()):
+            self._warn_no_effect(where, f"the gradient of the term is zero for all {len(gradient)} states")
+
+    def _warn_no_effect(self, where: str, reason: str) -> None:
+        if "effect" not in self._warned:
+            self._warned.add("effect")
+            warn_data(
+                f"{type(self.loss).__name__} has no effect on {where} at step {self.step}, because {reason}: choose "
+                f"another pool (it is {self.pool!r}) or another layer"
+            )
 
     def _warn_unused_term(self) -> None:
         if self._pending is not None and not self._taken and "pending" not in self._warned:

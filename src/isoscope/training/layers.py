@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -64,6 +64,42 @@ def _configured_depth(model: nn.Module, name: str) -> int:
         if isinstance(depth, int) and getattr(config, "num_hidden_groups", None) is not None:
             return depth
     return 0
+
+
+def default_pool(model: nn.Module, layers: Sequence[Layer]) -> str:
+    """Return the pooling mode that suits a model: "last" if its layers attend only to earlier tokens, else "cls".
+
+    In a causal model (a decoder), the state of the first token does not depend on the rest of the text.
+    """
+    names = [each if isinstance(each, str) else find_stack(model).names[-1] for each in layers]
+    return "last" if any(_is_causal(model, name) for name in names) else "cls"
+
+
+def _is_causal(model: nn.Module, name: str) -> bool:
+    """Return whether attention is causal in a module or, if it contains no attention, in the closest one around it."""
+    parts = name.split(".")
+    for end in range(len(parts), -1, -1):
+        around = model.get_submodule(".".join(parts[:end]))
+        flags = [each.is_causal for each in around.modules() if isinstance(getattr(each, "is_causal", None), bool)]
+        if flags:
+            return any(flags)
+        if getattr(around, "config", None) is not None:
+            return has_causal_config(around.config)
+    return False
+
+
+def has_causal_config(config: Any) -> bool:
+    """Return whether a configuration is that of a causal Hugging Face model."""
+    kind = getattr(config, "model_type", None)
+    if not isinstance(kind, str):
+        return False
+    from transformers.models.auto import modeling_auto
+
+    if getattr(config, "is_decoder", False):
+        return True
+    masked, causal = (getattr(modeling_auto, f"MODEL_FOR_{name}_LM_MAPPING_NAMES") for name in ("MASKED", "CAUSAL"))
+    bidirectional = getattr(config, "use_bidirectional_attention", None) in (True, "all")
+    return kind in causal and kind not in masked and not bidirectional
 
 
 def resolve_layers(model: nn.Module, layer: Layer | list[Layer] | tuple[Layer, ...] | str) -> list[Layer]:
