@@ -179,6 +179,60 @@ def test_nothing_is_added_in_evaluation_or_without_gradients():
         assert attachment.step == 1
 
 
+def test_training_in_evaluation_mode_warns_once():
+    model = quiet(bert).eval()
+    with attach(model, CosReg()) as attachment:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            model(**BATCH)  # an evaluation with gradients
+        with pytest.warns(
+            isoscope.DataWarning,
+            match=r"BertForSequenceClassification is trained in evaluation mode.* CosReg is not added: call train\(\)",
+        ):
+            model(**BATCH).loss.backward()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            model(**BATCH).loss.backward()
+            model.train()(**BATCH).loss.backward()
+        assert attachment.step == 1
+
+
+@pytest.mark.parametrize(
+    ("second", "settings"),
+    [
+        (CosReg(), {}),
+        (CosReg(0.2), {}),
+        (CosReg(), {"layer": [2, 3]}),
+        (CosReg(), {"layer": "bert.encoder.layer.2"}),
+    ],
+    ids=["same", "other weight", "one layer of two", "by name"],
+)
+def test_attaching_twice_raises(second, settings):
+    model = quiet(bert)
+    plain = model(**BATCH).loss.item()
+    first = attach(model, CosReg())
+    count = hooks(model)
+    with pytest.raises(InputError, match=r"CosReg is already attached to .*count twice: call detach\(\)"):
+        attach(model, second, **settings)
+    assert hooks(model) == count
+    first.detach()
+    attach(model, second, **settings).detach()
+    assert model(**BATCH).loss.item() == plain
+
+
+def test_other_states_models_and_options_can_be_attached_too():
+    model, other = quiet(bert), quiet(bert)
+    kept = [
+        attach(model, PersistentEntropy()),
+        attach(model, PersistentEntropy(per_class=False)),
+        attach(model, PersistentEntropy(), layer=1),
+        attach(model, PersistentEntropy(), pool="mean"),
+        attach(other, PersistentEntropy()),
+    ]
+    model(**BATCH)
+    assert [each.step for each in kept] == [1, 1, 1, 1, 0]
+
+
 def test_detaching_restores_the_model():
     model = quiet(bert)
     keys, names, before = list(model.state_dict()), set(vars(model)), model(**BATCH).loss.item()
@@ -267,6 +321,21 @@ def test_compiled_model_gives_same_result():
     torch.testing.assert_close(output.loss.detach(), expected)
     for name, slope in gradients(model).items():
         torch.testing.assert_close(slope, slopes[name], msg=name, atol=1e-5, rtol=1e-4)
+
+
+def test_names_in_compiled_models_are_those_of_the_original():
+    names = ["bert.encoder.layer.1", "bert.encoder.layer.2"]
+    model = quiet(bert)
+    plain = attached(model, CosReg(), layer=names[0])[0]
+    for wrapped in (torch.compile(model, backend="eager"), quiet(bert)):
+        if wrapped.__class__.__name__ != "OptimizedModule":  # only a part of the model is compiled
+            wrapped.bert.encoder = torch.compile(wrapped.bert.encoder, backend="eager")
+        with attach(wrapped, CosReg(), layer=names) as attachment:
+            assert attachment.layers == names
+        with attach(wrapped, CosReg(), layer=names[0]) as attachment:
+            torch.testing.assert_close(wrapped(**BATCH).loss.detach(), plain)
+        with pytest.raises(InputError, match=r"no layer 'bert.encoder.layer.9'.* similar names are bert.encoder.layer"):
+            attach(wrapped, CosReg(), layer="bert.encoder.layer.9")
 
 
 def test_autocast_term_equals_term_of_the_states():

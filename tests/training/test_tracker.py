@@ -63,6 +63,13 @@ def test_layers_and_pools_can_be_chosen():
     assert set(build_log_entry(rows)) >= {"isotropy/layer_2/isoscore_unbiased", "isotropy/bert.pooler/silhouette"}
 
 
+def test_compiled_model_is_measured_like_the_original():
+    expected = IsotropyTracker(batches(32), layer=[-1, "bert.pooler"]).measure(bert(), step=0)
+    compiled = torch.compile(bert(), backend="eager")
+    found = IsotropyTracker(batches(32), layer=[-1, "bert.pooler"]).measure(compiled, step=0)
+    assert [repr(row) for row in found] == [repr(row) for row in expected]
+
+
 # the history
 
 

@@ -102,11 +102,12 @@ def load_model(model: str, task: Task, reader: Reader) -> Any:
     return loaded
 
 
-def describe_rows(rows: int, total: int, truncated: int, reader: Reader) -> list[str]:
+def describe_rows(rows: int, total: int, truncated: int, reader: Reader, *, graded: bool) -> list[str]:
     """Return notes on unused rows, truncated texts and the padding token."""
     notes = list(reader.notes)
     if rows < total:
-        notes.append(f"trained on {rows:,} of {total:,} rows: a sample stratified by class, the same for every seed")
+        sample = "a random sample" if graded else "a sample stratified by class"
+        notes.append(f"trained on {rows:,} of {total:,} rows: {sample}, the same for every seed")
     if truncated:
         notes.append(f"{plural(truncated, 'text')} truncated to {reader.max_length} tokens")
     return notes

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import inspect
-import textwrap
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakSet
 
 import torch
 from torch import nn
@@ -24,60 +23,21 @@ from isoscope.training.capture import (
     row_text_ids,
     run_model,
 )
+from isoscope.training.gradient_accumulation import accumulation_share
+from isoscope.training.layers import layer_places, resolve_layers, unwrap_compiled
 from isoscope.training.refresh import SHRINKAGE_STATES, shrinkage_sketch
-from isoscope.training.trainers import add_regularizer_callback, is_lightning, run_training_step
+from isoscope.training.trainers import (
+    add_regularizer_callback,
+    check_label_smoothing,
+    find_calling_trainer,
+    is_lightning,
+    run_training_step,
+)
 
 if TYPE_CHECKING:
     from isoscope._core.types import Seed
     from isoscope.training.capture import LayerOutput, Pool, PooledRows
     from isoscope.training.layers import Layer
-
-
-def accumulation_share(model: nn.Module, kwargs: dict[str, Any]) -> float | torch.Tensor:
-    """Return this batch's share of an optimizer step if the model scales its loss by this share, else 1.
-
-    When it accumulates gradients, the Hugging Face trainer passes the number of labels in all accumulated batches and
-    sums the losses. Some models divide by that number (language models, image classifiers); others take the mean of
-    each batch. The term is scaled like the loss it is added to, so their ratio does not depend on accumulation.
-    """
-    total: Any = kwargs.get("num_items_in_batch")
-    labels: Any = kwargs.get("labels")
-    inner = _unwrap_peft(model)
-    if total is None or not torch.is_tensor(labels) or not uses_num_items_in_batch(inner.__class__):
-        return 1.0
-    counted = kwargs.get("shift_labels")
-    if counted is None:
-        counted = labels[..., 1:] if _shifts_labels(inner) else labels
-    return (counted != -100).sum() / total
-
-
-@functools.cache
-def uses_num_items_in_batch(kind: Any) -> bool:
-    """Return whether a model passes num_items_in_batch to its loss function, according to its source code."""
-    try:
-        source = textwrap.dedent(inspect.getsource(inspect.unwrap(kind.forward)))
-        calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
-    except (OSError, TypeError, SyntaxError):
-        return False
-    passed = (keyword.arg for call in calls if _is_loss_function(call.func) for keyword in call.keywords)
-    return any(name in (None, "num_items_in_batch") for name in passed)
-
-
-def _is_loss_function(function: ast.expr) -> bool:
-    return isinstance(function, ast.Attribute) and function.attr == "loss_function"
-
-
-def _shifts_labels(model: Any) -> bool:
-    """Return whether the trainer drops each text's first label, as it does for causal language models."""
-    from transformers.loss.loss_utils import LOSS_MAPPING, ForCausalLMLoss
-
-    shifts = LOSS_MAPPING.get(str(getattr(model, "loss_type", None))) is ForCausalLMLoss
-    return shifts and not getattr(getattr(model, "config", None), "is_encoder_decoder", False)
-
-
-def _unwrap_peft(model: nn.Module) -> nn.Module:
-    """Return the transformer inside a PEFT model; other models are returned unchanged."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 class _TermInput(NamedTuple):
@@ -99,6 +59,17 @@ def _join_layers(inputs: list[_TermInput]) -> _TermInput:
         return inputs[0]._replace(groups=None)
     rows = torch.cat([each.rows.float() for each in inputs])
     return _TermInput(None, rows, _concat_labels([each.labels for each in inputs]), None)
+
+
+_ATTACHED: WeakSet[Attachment] = WeakSet()
+"""The attachments that are not detached."""
+
+
+def _options(loss: Any) -> dict[str, Any]:
+    """Return the options of a regularizer, except its weight."""
+    state = ("weight", "seen", "skipped", "training")
+    plain = {name: value for name, value in vars(loss).items() if isinstance(value, bool | int | float | str)}
+    return {name: value for name, value in plain.items() if name not in state}
 
 
 _LABELS = ("labels", "label", "targets", "target")
@@ -180,7 +151,7 @@ class Attachment:
         self.step = 0
         """The number of forward passes in training mode."""
         self._labels = labels
-        called = model.training_step if is_lightning(model) else model.forward
+        called = model.training_step if is_lightning(model) else unwrap_compiled(model).forward
         self._names = list(inspect.signature(called).parameters)
         self._training = False
         self._arguments: tuple[Any, dict[str, Any]] = ((), {})
@@ -189,11 +160,14 @@ class Attachment:
         self._last: torch.Tensor | None = None
         self._warned: set[str] = set()
         self._undo: list[Callable[[], Any]] = []
+        self._places = layer_places(model, resolve_layers(model, self.layer))
         self._capture = Capture(
             model, self.layer, getattr(loss, "pool", None) if pool is None else pool, self._warn_bypass
         )
         self.pool = self._capture.pool
         self._undo.append(self._capture.remove)
+        self._check_attached_once()
+        _ATTACHED.add(self)
         if is_lightning(model):
             self._wrap_training_step()
         else:
@@ -252,6 +226,7 @@ class Attachment:
 
     def detach(self) -> None:
         """Remove all hooks and callbacks from the model and its trainers."""
+        _ATTACHED.discard(self)
         while self._undo:
             self._undo.pop()()
         self._pending = None
@@ -264,6 +239,18 @@ class Attachment:
 
     def __repr__(self) -> str:
         return f"Attachment({self.loss!r} on {type(self.model).__name__}, layer={self.layer!r}, pool={self.pool!r})"
+
+    def _check_attached_once(self) -> None:
+        """Raise an error if the same regularizer is attached to the same states, because its term would count twice."""
+        for other in list(_ATTACHED):
+            same = type(other.loss) is type(self.loss) and other.pool == self.pool
+            if same and other._places & self._places and _options(other.loss) == _options(self.loss):
+                self.detach()
+                raise ParameterError(
+                    f"{type(self.loss).__name__} is already attached to {self._format_layers()} of "
+                    f"{type(other.model).__name__}, so its term would count twice: call detach() on the first "
+                    "attachment, or load the model again"
+                )
 
     def _format_layers(self) -> str:
         return ", ".join(map(format_layer, self.layers[:3])) + (", …" if len(self.layers) > 3 else "")
@@ -290,7 +277,26 @@ class Attachment:
 
     def _forward_hook(self, module: nn.Module, args: Any, output: Any) -> Any:
         training, self._training = self._training, False
-        return self._add_term_to_output(output) if training else None
+        if training:
+            return self._add_term_to_output(output)
+        if not module.training and torch.is_grad_enabled():
+            self._watch_evaluation(output)
+        return None
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _watch_evaluation(self, output: Any) -> None:
+        """Warn if gradients are computed from an output of the model in evaluation mode, which has no term."""
+        result = _find_differentiable(output)
+        if result is not None and "evaluation" not in self._warned:
+            result.register_hook(self._warn_evaluation)
+
+    def _warn_evaluation(self, _: torch.Tensor) -> None:
+        if "evaluation" not in self._warned:
+            self._warned.add("evaluation")
+            warn_data(
+                f"{type(self.model).__name__} is trained in evaluation mode, in which the term of "
+                f"{type(self.loss).__name__} is not added: call train() on the module that you attached to"
+            )
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _add_term_to_output(self, output: Any) -> Any:
@@ -308,6 +314,7 @@ class Attachment:
         self._last = term.detach()
         finished = _add_term(output, term)
         if finished is None:
+            check_label_smoothing(find_calling_trainer() if self.step == 1 else None)
             self._pending, self._taken = term, False
             return None
         return finished
@@ -430,6 +437,14 @@ def _add_term(output: Any, term: torch.Tensor) -> Any:
         rest = (output[0] + term.to(output[0].device), *output[1:])
         return type(output)(*rest) if hasattr(output, "_fields") else rest
     return None
+
+
+def _find_differentiable(output: Any) -> torch.Tensor | None:
+    """Return the first tensor with a gradient in a module's output, or None; a model's loss comes first."""
+    if torch.is_tensor(output):
+        return output if output.requires_grad else None
+    items = output.values() if isinstance(output, Mapping) else output if isinstance(output, tuple | list) else ()
+    return next((found for each in items if (found := _find_differentiable(each)) is not None), None)
 
 
 def _is_loss(value: Any) -> bool:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from isoscope._core.errors import MissingValueError, NotFoundError, ParameterError, ShapeError, warn_data
-from isoscope.training.layers import default_pool, find_hidden_states, find_stack, resolve_layers
+from isoscope.training.layers import default_pool, find_hidden_states, find_stack, module_path, resolve_layers
 
 if TYPE_CHECKING:
     from isoscope.training.layers import Layer
@@ -163,7 +163,7 @@ class Capture:
         numbers = [layer for layer in self.layers if isinstance(layer, int)]
         around: dict[str, None] = {}
         for name in names:
-            around.update(dict.fromkeys(_enclosing_modules(name)))
+            around.update(dict.fromkeys(_enclosing_modules(module_path(model, name))))
         if numbers:
             around.update(dict.fromkeys(_enclosing_modules(find_stack(model).owner)))
         for name in sorted(around, key=len):
@@ -296,7 +296,7 @@ class Capture:
                 )
             self.seen.append(LayerOutput(name, states, self._mask))
 
-        self._handles.append(model.get_submodule(name).register_forward_hook(Hook(keep)))
+        self._handles.append(model.get_submodule(module_path(model, name)).register_forward_hook(Hook(keep)))
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _report_bypass(self) -> None:
