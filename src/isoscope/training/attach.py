@@ -14,9 +14,11 @@ from torch import nn
 from isoscope._core.errors import NotFoundError, ParameterError, ShapeError, warn_data
 from isoscope._core.random import check_seed
 from isoscope.losses.istar import IStar
+from isoscope.training.cached_losses import find_cached_loss, wrap_cached_loss
 from isoscope.training.capture import (
     Capture,
     Hook,
+    PooledRows,
     are_equal,
     check_finite_states,
     format_layer,
@@ -24,7 +26,7 @@ from isoscope.training.capture import (
     run_model,
 )
 from isoscope.training.gradient_accumulation import accumulation_share
-from isoscope.training.layers import layer_places, resolve_layers, unwrap_compiled
+from isoscope.training.layers import layer_places, plain_name, resolve_layers, unwrap_compiled
 from isoscope.training.refresh import SHRINKAGE_STATES, shrinkage_sketch
 from isoscope.training.trainers import (
     add_regularizer_callback,
@@ -36,7 +38,7 @@ from isoscope.training.trainers import (
 
 if TYPE_CHECKING:
     from isoscope._core.types import Seed
-    from isoscope.training.capture import LayerOutput, Pool, PooledRows
+    from isoscope.training.capture import Pool
     from isoscope.training.layers import Layer
 
 
@@ -158,6 +160,7 @@ class Attachment:
         self._pending: torch.Tensor | None = None
         self._taken = False
         self._last: torch.Tensor | None = None
+        self._included: torch.Tensor | None = None
         self._warned: set[str] = set()
         self._undo: list[Callable[[], Any]] = []
         self._places = layer_places(model, resolve_layers(model, self.layer))
@@ -168,6 +171,9 @@ class Attachment:
         self._undo.append(self._capture.remove)
         self._check_attached_once()
         _ATTACHED.add(self)
+        cached = find_cached_loss(model)
+        if cached is not None:
+            self._wrap_cached_loss(cached)
         if is_lightning(model):
             self._wrap_training_step()
         else:
@@ -265,7 +271,7 @@ class Attachment:
             )
         interrupted, self._training = self._training, module.training and torch.is_grad_enabled()
         if self._training:
-            self._arguments = (args, kwargs)
+            self._arguments, self._included = (args, kwargs), None
             self._capture.start()
         elif interrupted:  # the states of an interrupted run would stay in memory
             self._discard_run()
@@ -303,6 +309,9 @@ class Attachment:
         """Return the output of a training step with the term added to its loss."""
         seen = self._capture.stop()
         (args, kwargs), self._arguments = self._arguments, ((), {})
+        if self._included is not None:
+            self._last, self._included = self._included.detach(), None
+            return None
         self.step += 1
         self._warn_unused_term()
         if not seen:
@@ -310,7 +319,8 @@ class Attachment:
                 f"{self._format_layers()} did not run in {type(self.model).__name__} at step {self.step}: "
                 "choose a layer that the model runs"
             )
-        term = self._term(seen, self._find_labels(args, kwargs)) * accumulation_share(self.model, kwargs)
+        term = self._term(self._capture.rows(seen), self._find_labels(args, kwargs))
+        term = term * accumulation_share(self.model, kwargs)
         self._last = term.detach()
         finished = _add_term(output, term)
         if finished is None:
@@ -319,11 +329,12 @@ class Attachment:
             return None
         return finished
 
-    def _term(self, seen: list[LayerOutput], labels: Any) -> torch.Tensor:
+    def _term(self, rows_by_layer: Mapping[Layer, list[PooledRows]], labels: Any) -> torch.Tensor:
         inputs = []
         needed, grouped = (getattr(self.loss, name, False) for name in ("needs_labels", "takes_groups"))
-        for layer, runs in self._capture.rows(seen).items():
+        for layer, runs in rows_by_layer.items():
             if runs:
+                runs = _widest(runs)
                 rows = torch.cat([each.states for each in runs]) if len(runs) > 1 else runs[0].states
                 rows = rows.view_as(rows)  # its gradient is that of the term alone
                 check_finite_states(rows, layer, f"at step {self.step}")
@@ -396,6 +407,28 @@ class Attachment:
             )
         return None
 
+    # Sentence Transformers
+
+    def _wrap_cached_loss(self, cached: Any) -> None:
+        names = {module: plain_name(path) for path, module in self.model.named_modules()}
+        if self.layers != [names.get(cached.model)]:
+            self.detach()
+            raise ParameterError(
+                f"{type(cached).__name__} computes gradients of the sentence embeddings only, not of layer "
+                f'{self.layer!r}: set layer="{names.get(cached.model)}"'
+            )
+        self._undo.append(wrap_cached_loss(cached, self._cached_term))
+
+    def _cached_term(self, columns: list[torch.Tensor]) -> torch.Tensor | None:
+        """Return the term of the embeddings whose gradients a loss caches; None in evaluation mode."""
+        if not self._training:
+            return None
+        self.step += 1
+        args, kwargs = self._arguments
+        runs = [PooledRows(rows, (len(rows),), torch.arange(len(rows), device=rows.device)) for rows in columns]
+        self._included = self._term({self.layers[0]: runs}, self._find_labels(args, kwargs))
+        return self._included
+
     # Lightning
 
     def _wrap_training_step(self) -> None:
@@ -422,6 +455,12 @@ class Attachment:
             run_model(self.model, batch)
             return
         run_training_step(self.model, self._training_step, batch)
+
+
+def _widest(runs: list[PooledRows]) -> list[PooledRows]:
+    """Return the runs with the most dimensions; a `MatryoshkaLoss` runs the model once for each number of them."""
+    widths = [each.states.shape[1] for each in runs]
+    return [each for each, width in zip(runs, widths, strict=True) if width == max(widths)]
 
 
 def _add_term(output: Any, term: torch.Tensor) -> Any:
