@@ -227,6 +227,8 @@ def test_grades_are_learned_as_numbers(place, tmp_path):
     found = run(place, tmp_path / "run", model="decoder", task=task, regularizer="persistent-entropy", epochs=4)
     assert found.scores == ("spearman", "pearson")
     assert found.final["spearman"].mean > 0
+    part = run(place, tmp_path / "part", model="decoder", task=task, limit=40, epochs=1)
+    assert "trained on 40 of 96 rows: a random sample, the same for every seed" in part.notes
     assert math.isnan(found.final["layer_2/silhouette"].mean)
 
 
@@ -241,6 +243,11 @@ def test_a_custom_file_and_a_regularizer_object(place, tmp_path):
     assert found.settings.dev_rows == 24
     assert "noise_weight=0.1" in found.settings.regularizer
     assert loss.seen == 0
+    again = finetune(place / "encoder", train=tmp_path / "mood.csv", output=tmp_path / "again", **QUICK, dev_share=0.2)
+    assert again.settings.data == found.settings.data
+    for task in ({}, {"task": "cola", "train": tmp_path / "mood.csv"}):
+        with pytest.raises(InputError, match="pass either a task or train="):
+            finetune(place / "encoder", output=tmp_path / "none", **task)
 
 
 def test_model_is_saved_on_request_and_can_be_loaded(place, tmp_path):

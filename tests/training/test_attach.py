@@ -50,7 +50,7 @@ def attached(model, loss, **settings):
 
 LABELS = BATCH["labels"]
 CASES = {
-    "entropy of the first token": (PersistentEntropy(0.3), {}, lambda h, m: (h[-1][:, 0], LABELS)),
+    "entropy of the first token": (PersistentEntropy(0.3), {"pool": "cls"}, lambda h, m: (h[-1][:, 0], LABELS)),
     "every layer's tokens": (
         IStar(2),
         {},
@@ -90,6 +90,75 @@ def test_loss_and_gradients_equal_manual_sum(make, loss, settings, pick):
         torch.testing.assert_close(got[name], slopes[name], msg=name)
 
 
+@pytest.mark.parametrize(
+    ("make", "pool", "place"), [(bert, "cls", lambda m: 0), (llama, "last", lambda m: m.sum(1) - 1)]
+)
+def test_default_pool_follows_the_architecture(make, pool, place):
+    model, loss = quiet(make), CosReg(0.5)
+    expected, slopes = by_hand(model, loss, lambda h, m: (h[-1][torch.arange(16), place(m)], None))
+    assert attach(model, loss).pool == pool
+    model = quiet(make)
+    found, got = attached(model, loss)
+    torch.testing.assert_close(found, expected)
+    for name in slopes:
+        torch.testing.assert_close(got[name], slopes[name], msg=name)
+
+
+def same_start(batch):
+    """The batch with one first token for all texts, as [CLS] or <bos> is."""
+    ids = batch["input_ids"].clone()
+    ids[:, 0] = 1
+    return batch | {"input_ids": ids}
+
+
+@pytest.mark.parametrize("loss", [CosReg(), UnbiasedIsoScore(), IStar(zeta=0), PersistentEntropy()], ids=repr)
+def test_equal_states_warn_once(loss):
+    model, batch = quiet(llama), same_start(BATCH)
+    with attach(model, loss, layer=-1, pool="cls"):
+        with pytest.warns(
+            isoscope.DataWarning, match=r"no effect on layer 3 at step 1, because its 16 states are all equal.*'cls'"
+        ):
+            model(**batch).loss.backward()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            model(**batch).loss.backward()
+    with warnings.catch_warnings(), attach(model, loss):
+        warnings.simplefilter("error")
+        model(**batch).loss.backward()
+
+
+class Detached(Regularizer):
+    """A term that depends on the states in value only."""
+
+    def penalty(self, states, labels):
+        return states.detach().square().mean() + 0 * states.sum()
+
+
+def test_zero_gradient_warns_once_unless_it_is_intended():
+    model = quiet(bert)
+    with attach(model, Detached()):
+        with pytest.warns(
+            isoscope.DataWarning, match="Detached has no effect on layer 3 at step 1, because the gradient of the term"
+        ):
+            model(**BATCH).loss.backward()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            model(**BATCH).loss.backward()
+    noise = torch.nn.Sequential(torch.nn.Linear(3, 64), torch.nn.Identity())
+    few = collate(items(2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with attach(model, CosReg(0)):  # the control arm of an experiment
+            model(**BATCH).loss.backward()
+        with attach(model, UnbiasedIsoScore()) as skipping:  # counted as skipped
+            model(**few).loss.backward()
+        assert skipping.loss.skipped == 1
+        with attach(noise, UnbiasedIsoScore(), layer="1") as attachment:  # no further increase is wanted
+            noise[1].register_forward_hook(lambda *_: torch.eye(64, requires_grad=True))
+            noise(torch.randn(64, 3))
+            (attachment.term + 0).backward()
+
+
 def test_several_layers_are_averaged():
     model, loss = quiet(bert), CosReg()
     plain = model(**BATCH).loss
@@ -108,6 +177,60 @@ def test_nothing_is_added_in_evaluation_or_without_gradients():
         assert attachment.step == 0
         assert model.train()(**BATCH).loss.item() != plain
         assert attachment.step == 1
+
+
+def test_training_in_evaluation_mode_warns_once():
+    model = quiet(bert).eval()
+    with attach(model, CosReg()) as attachment:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            model(**BATCH)  # an evaluation with gradients
+        with pytest.warns(
+            isoscope.DataWarning,
+            match=r"BertForSequenceClassification is trained in evaluation mode.* CosReg is not added: call train\(\)",
+        ):
+            model(**BATCH).loss.backward()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            model(**BATCH).loss.backward()
+            model.train()(**BATCH).loss.backward()
+        assert attachment.step == 1
+
+
+@pytest.mark.parametrize(
+    ("second", "settings"),
+    [
+        (CosReg(), {}),
+        (CosReg(0.2), {}),
+        (CosReg(), {"layer": [2, 3]}),
+        (CosReg(), {"layer": "bert.encoder.layer.2"}),
+    ],
+    ids=["same", "other weight", "one layer of two", "by name"],
+)
+def test_attaching_twice_raises(second, settings):
+    model = quiet(bert)
+    plain = model(**BATCH).loss.item()
+    first = attach(model, CosReg())
+    count = hooks(model)
+    with pytest.raises(InputError, match=r"CosReg is already attached to .*count twice: call detach\(\)"):
+        attach(model, second, **settings)
+    assert hooks(model) == count
+    first.detach()
+    attach(model, second, **settings).detach()
+    assert model(**BATCH).loss.item() == plain
+
+
+def test_other_states_models_and_options_can_be_attached_too():
+    model, other = quiet(bert), quiet(bert)
+    kept = [
+        attach(model, PersistentEntropy()),
+        attach(model, PersistentEntropy(per_class=False)),
+        attach(model, PersistentEntropy(), layer=1),
+        attach(model, PersistentEntropy(), pool="mean"),
+        attach(other, PersistentEntropy()),
+    ]
+    model(**BATCH)
+    assert [each.step for each in kept] == [1, 1, 1, 1, 0]
 
 
 def test_detaching_restores_the_model():
@@ -198,6 +321,21 @@ def test_compiled_model_gives_same_result():
     torch.testing.assert_close(output.loss.detach(), expected)
     for name, slope in gradients(model).items():
         torch.testing.assert_close(slope, slopes[name], msg=name, atol=1e-5, rtol=1e-4)
+
+
+def test_names_in_compiled_models_are_those_of_the_original():
+    names = ["bert.encoder.layer.1", "bert.encoder.layer.2"]
+    model = quiet(bert)
+    plain = attached(model, CosReg(), layer=names[0])[0]
+    for wrapped in (torch.compile(model, backend="eager"), quiet(bert)):
+        if wrapped.__class__.__name__ != "OptimizedModule":  # only a part of the model is compiled
+            wrapped.bert.encoder = torch.compile(wrapped.bert.encoder, backend="eager")
+        with attach(wrapped, CosReg(), layer=names) as attachment:
+            assert attachment.layers == names
+        with attach(wrapped, CosReg(), layer=names[0]) as attachment:
+            torch.testing.assert_close(wrapped(**BATCH).loss.detach(), plain)
+        with pytest.raises(InputError, match=r"no layer 'bert.encoder.layer.9'.* similar names are bert.encoder.layer"):
+            attach(wrapped, CosReg(), layer="bert.encoder.layer.9")
 
 
 def test_autocast_term_equals_term_of_the_states():

@@ -7,6 +7,7 @@ import pytest
 
 import isoscope
 from tests.finetuning.toy import encoder, one_thread, opinions, tokenizer
+from tests.training.models import llama
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -82,6 +83,11 @@ def test_only_the_token_read_by_the_head_is_changed(folder, pool):
     left[texts, at] = False
     assert torch.equal(after[left], before[left])
     assert torch.equal(again, before)
+
+
+def test_default_token_follows_the_architecture(folder):
+    assert Repairing(classifier(folder), BatchRepair()).pool == "cls"
+    assert Repairing(llama(), BatchRepair()).pool == "last"
 
 
 def test_the_head_reads_the_repaired_vectors(folder):

@@ -12,6 +12,7 @@ from isoscope._core.errors import DataWarning, InputError
 from isoscope.training.history import History, build_log_entry
 from isoscope.training.layer_metrics import MEASUREMENTS, measure
 from isoscope.training.tracker import IsotropyTracker
+from tests.training.models import llama
 from tests.training.tiny import batches, bert, weights
 
 
@@ -60,6 +61,13 @@ def test_layers_and_pools_can_be_chosen():
     rows = tracker.measure(bert(), step=0)
     assert [row["layer"] for row in rows] == ["layer_2", "bert.pooler"]
     assert set(build_log_entry(rows)) >= {"isotropy/layer_2/isoscore_unbiased", "isotropy/bert.pooler/silhouette"}
+
+
+def test_compiled_model_is_measured_like_the_original():
+    expected = IsotropyTracker(batches(32), layer=[-1, "bert.pooler"]).measure(bert(), step=0)
+    compiled = torch.compile(bert(), backend="eager")
+    found = IsotropyTracker(batches(32), layer=[-1, "bert.pooler"]).measure(compiled, step=0)
+    assert [repr(row) for row in found] == [repr(row) for row in expected]
 
 
 # the history
@@ -151,6 +159,43 @@ def test_nonfinite_states_raise_with_layer_and_step(tmp_path):
     with pytest.raises(InputError, match=r"layer_2 at step 7: 32 of 32 rows"):
         tracker.measure(model, step=7)
     assert History.read(tmp_path).steps == [0]
+
+
+# undefined measurements
+
+
+def common_start(count: int) -> list[dict]:
+    """Batches of texts that begin with the same token."""
+    found = batches(count)
+    for batch in found:
+        batch["input_ids"][:, 0] = 1
+        batch["attention_mask"][:] = 1
+    return found
+
+
+def test_decoder_is_measured_at_its_last_token():
+    row = IsotropyTracker(common_start(32)).measure(llama(), step=0)[-1]
+    assert all(math.isfinite(row[name]) for name in MEASUREMENTS)
+    expected = IsotropyTracker(common_start(32), pool="last").measure(llama(), step=0)[-1]
+    assert repr(row) == repr(expected)
+
+
+def test_undefined_measurements_warn_once():
+    tracker = IsotropyTracker(common_start(32), pool="cls")
+    with pytest.warns(DataWarning, match=r"for layer_3 at step 0, because its 32 states are all equal") as caught:
+        row = tracker.measure(llama(), step=0)[-1]
+    assert math.isnan(row["isoscore_unbiased"])
+    tracker.measure(llama(), step=1)
+    assert len(caught) == 1
+    with pytest.warns(DataWarning, match="silhouette cannot be computed for layer_2 at step 0.*belong to one class"):
+        IsotropyTracker(batches(32), labels=[1] * 32).measure(bert(), step=0)
+
+
+def test_encoder_input_and_missing_labels_are_not_reported():
+    probe = [{name: batch[name] for name in ("input_ids", "attention_mask")} for batch in common_start(32)]
+    rows = IsotropyTracker(probe).measure(bert(), step=0)
+    assert math.isnan(rows[0]["isoscore"])
+    assert all(math.isnan(row["silhouette"]) for row in rows)
 
 
 # logs

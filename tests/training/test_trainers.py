@@ -301,3 +301,7 @@ def test_loss_outside_the_model_raises(tmp_path):
     trainer = transformers.Trainer(model, settings, train_dataset=items(8), data_collator=collate)
     with attach(model, CosReg()) as attachment, pytest.raises(InputError, match="label_smoothing_factor the trainer"):
         attachment.follow(trainer)
+    before = [each.clone() for each in model.parameters()]
+    with attach(model, CosReg()), pytest.raises(InputError, match="set label_smoothing_factor to 0"):
+        trainer.train()  # without follow
+    assert all(torch.equal(*pair) for pair in zip(before, model.parameters(), strict=True))

@@ -189,9 +189,6 @@ def finetune(
     """
     from isoscope.finetuning.finetune import finetune as run_finetune
 
-    source = task if train is None else train
-    if source is None or (task is not None and train is not None):
-        raise ParameterError("pass either a TASK or --train FILE")
     check_overwriting([json], [train, dev])
     check_output_folders(json)
     seed_list, layer_choice, batch_repair = parse_seeds(seeds), _parse_layer(layer), _parse_repair(repair)
@@ -199,9 +196,10 @@ def finetune(
         with InterruptibleProgressBar("steps") as bar:
             result = run_finetune(
                 model,
-                source,
+                task,
                 output=output,
                 data=data,
+                train=train,
                 dev=dev,
                 dev_share=dev_share,
                 text=text,

@@ -49,10 +49,11 @@ _SAMPLING_SEED = 0
 
 def finetune(
     model: str | os.PathLike[str],
-    task: str | os.PathLike[str] | Task,
+    task: str | os.PathLike[str] | Task | None = None,
     *,
     output: str | os.PathLike[str],
     data: str | os.PathLike[str] | None = None,
+    train: str | os.PathLike[str] | None = None,
     dev: str | os.PathLike[str] | None = None,
     text: str | None = None,
     text_pair: str | None = None,
@@ -94,7 +95,7 @@ def finetune(
     ----------
     model : str or path
         A model folder, or a model name on the Hugging Face Hub. Code that comes with a model is never run.
-    task : str, path or Task
+    task : str, path or Task, optional
         The name of a task whose files are in the folder `data` ("cola", "mrpc", "rte", "qnli", "sst2", "sst5", "snli",
         "wic" or "stsb"), a file of texts and labels for training, or a `Task`.
     output : path
@@ -102,8 +103,10 @@ def finetune(
         ``history.parquet`` and, until the seed is done, a checkpoint.
     data : path, optional
         The folder of the named task's TSV files, or the folder that contains the folders of all tasks.
+    train : path, optional
+        A file of texts and labels for training, instead of `task`.
     dev, text, text_pair, label, dev_share, measure
-        If `task` is a file: the dev set (or the share of rows to hold out), the columns, and the main score.
+        For a file: the dev set (or the share of rows to hold out), the columns, and the main score.
     regularizer : str or Regularizer
         A name ("none", "persistent-entropy", "istar", "unbiased" or "cosreg"), or an object from `isoscope.losses`,
         which has its own options.
@@ -134,7 +137,8 @@ def finetune(
         Whether batches contain texts of similar length, reshuffled in each epoch. This reduces padding and is faster
         for short texts.
     limit : int, optional
-        The number of training rows to use: a sample stratified by class, the same for all seeds.
+        The number of training rows to use: a random sample, the same for all seeds, and stratified by class unless the
+        labels are grades.
     probe : int
         The number of dev rows that the tracker measures.
     every : int, optional
@@ -163,7 +167,13 @@ def finetune(
     ...
     isoscope.errors.ParameterError: cola needs the folder of its TSV files: pass data= (on the command line: --data)
     """
-    task_data = _read_task(task, data, dev, text, text_pair, label, dev_share, measure)
+    if (task is None) == (train is None):
+        raise ParameterError("pass either a task or train= (on the command line: a TASK or --train FILE)")
+    task_data = (
+        _read_task(task, data, dev, text, text_pair, label, dev_share, measure)
+        if train is None
+        else _read_file(train, data, dev, text, text_pair, label, dev_share, measure)
+    )
     numbers = _check_seeds(seeds)
     name = _regularizer_name(regularizer)
     _check_options(regularizer, {"weight": weight, "layer": layer, "select": select, "zeta": zeta})
@@ -278,7 +288,9 @@ class _Run:
         train, truncated_train = reader.read(part)
         dev, truncated_dev = reader.read(self.task.dev)
         probe = [dev[i] for i in stratified_sample(self.task.dev.labels, self.settings.probe, _SAMPLING_SEED)]
-        notes = describe_rows(len(part), len(all_rows), truncated_train + truncated_dev, reader)
+        notes = describe_rows(
+            len(part), len(all_rows), truncated_train + truncated_dev, reader, graded=self.task.is_graded
+        )
         return TaskRows(train, dev, probe), notes
 
 
@@ -307,12 +319,18 @@ def _read_task(
         raise NotFoundError(
             f"there is no task named {task}: need one of {', '.join(GLUE_NAMES)}, or a file of texts and labels"
         )
+    return _read_file(task, data, dev, text, text_pair, label, dev_share, measure)
+
+
+def _read_file(
+    train: Any, data: Any, dev: Any, text: Any, text_pair: Any, label: Any, dev_share: float | None, measure: Any
+) -> Task:
     if data is not None:
-        raise ParameterError(f"data applies only to a named task, but {os.fspath(task)} is a file: omit data")
+        raise ParameterError(f"data applies only to a named task, but {os.fspath(train)} is a file: omit data")
     if dev is not None and dev_share is not None:
         raise ParameterError("dev and dev_share are both set: pass either a dev set or the share of rows to hold out")
     share = 0.1 if dev_share is None else dev_share
-    return read_custom_task(task, dev, text=text, text_pair=text_pair, label=label, dev_share=share, measure=measure)
+    return read_custom_task(train, dev, text=text, text_pair=text_pair, label=label, dev_share=share, measure=measure)
 
 
 def _check_task(task: Task) -> Task:

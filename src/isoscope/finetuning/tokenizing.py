@@ -9,6 +9,7 @@ import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from isoscope._core.errors import FileFormatError, NotFoundError, ParameterError, plural
+from isoscope.training.layers import has_causal_config
 from isoscope.training.loading import (
     LOAD_ERRORS,
     format_load_error,
@@ -32,11 +33,13 @@ class Reader:
     tokenizer: Any
     max_length: int
     notes: tuple[str, ...]
+    is_causal: bool = False
+    """Whether a token of the model attends only to earlier tokens."""
 
     @property
     def pool(self) -> str:
-        """The token that represents a text: "cls" if the model has such a token, else "last"."""
-        return "cls" if self.tokenizer.cls_token_id is not None else "last"
+        """The token that represents a text: "cls" if the model has such a token and is not causal, else "last"."""
+        return "cls" if self.tokenizer.cls_token_id is not None and not self.is_causal else "last"
 
     def read(self, split: Split) -> tuple[list[Row], int]:
         """Return the tokenized rows without padding, and the number of truncated texts."""
@@ -73,7 +76,7 @@ def load_reader(model: str, max_length: int) -> Reader:
         tokenizer.pad_token = token
         notes.append(f"the model has no padding token: texts are padded with {token}")
     limit = longest_input(config, tokenizer) or max_length
-    return Reader(tokenizer, min(max_length, limit), tuple(notes))
+    return Reader(tokenizer, min(max_length, limit), tuple(notes), has_causal_config(config))
 
 
 def load_model(model: str, task: Task, reader: Reader) -> Any:
@@ -99,11 +102,12 @@ def load_model(model: str, task: Task, reader: Reader) -> Any:
     return loaded
 
 
-def describe_rows(rows: int, total: int, truncated: int, reader: Reader) -> list[str]:
+def describe_rows(rows: int, total: int, truncated: int, reader: Reader, *, graded: bool) -> list[str]:
     """Return notes on unused rows, truncated texts and the padding token."""
     notes = list(reader.notes)
     if rows < total:
-        notes.append(f"trained on {rows:,} of {total:,} rows: a sample stratified by class, the same for every seed")
+        sample = "a random sample" if graded else "a sample stratified by class"
+        notes.append(f"trained on {rows:,} of {total:,} rows: {sample}, the same for every seed")
     if truncated:
         notes.append(f"{plural(truncated, 'text')} truncated to {reader.max_length} tokens")
     return notes

@@ -320,13 +320,9 @@ def _logits_and_labels(found: Any) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(logits, np.float32), np.asarray(found.label_ids)
 
 
-def _choose_pool(settings: Settings, loss: Any, reader: Reader) -> Any:
-    """Return the pooling mode for the regularizer: from the settings, or else as in its paper.
-
-    For a causal model, the first token is never used, because its state does not depend on the text.
-    """
-    own = getattr(loss, "pool", "cls")
-    return settings.pool or (reader.pool if own == "cls" else own)
+def _choose_pool(settings: Settings, loss: Regularizer, reader: Reader) -> str:
+    """Return the pooling mode for the regularizer: from the settings, or else its own, or else the model's."""
+    return settings.pool or loss.pool or reader.pool
 
 
 def _probe_batches(rows: list[Row], collate: Any, settings: Settings, *, graded: bool) -> list[dict[str, Any]]:

@@ -77,8 +77,8 @@ class Regularizer(nn.Module):  # type: ignore[misc]
 
     layer: int | str = -1
     """The default layer for `attach`."""
-    pool: str = "cls"
-    """The default pooling mode for `attach`."""
+    pool: str | None = None
+    """The default pooling mode for `attach`; None for the last token of a causal model and the first of others."""
     together: bool = False
     """Whether the term is computed from the states of all layers together; otherwise, it is the mean over layers."""
     needs_labels: bool = False

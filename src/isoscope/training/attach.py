@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import inspect
-import textwrap
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakSet
 
 import torch
 from torch import nn
@@ -15,61 +14,64 @@ from torch import nn
 from isoscope._core.errors import NotFoundError, ParameterError, ShapeError, warn_data
 from isoscope._core.random import check_seed
 from isoscope.losses.istar import IStar
-from isoscope.training.capture import Capture, Hook, check_finite_states, format_layer, row_text_ids, run_model
+from isoscope.training.cached_losses import find_cached_loss, wrap_cached_loss
+from isoscope.training.capture import (
+    Capture,
+    Hook,
+    PooledRows,
+    are_equal,
+    check_finite_states,
+    format_layer,
+    row_text_ids,
+    run_model,
+)
+from isoscope.training.gradient_accumulation import accumulation_share
+from isoscope.training.layers import layer_places, plain_name, resolve_layers, unwrap_compiled
 from isoscope.training.refresh import SHRINKAGE_STATES, shrinkage_sketch
-from isoscope.training.trainers import add_regularizer_callback, is_lightning, run_training_step
+from isoscope.training.trainers import (
+    add_regularizer_callback,
+    check_label_smoothing,
+    find_calling_trainer,
+    is_lightning,
+    run_training_step,
+)
 
 if TYPE_CHECKING:
     from isoscope._core.types import Seed
-    from isoscope.training.capture import LayerOutput, Pool, PooledRows
+    from isoscope.training.capture import Pool
     from isoscope.training.layers import Layer
 
 
-def accumulation_share(model: nn.Module, kwargs: dict[str, Any]) -> float | torch.Tensor:
-    """Return this batch's share of an optimizer step if the model scales its loss by this share, else 1.
+class _TermInput(NamedTuple):
+    """The rows from which a regularizer computes a term."""
 
-    When it accumulates gradients, the Hugging Face trainer passes the number of labels in all accumulated batches and
-    sums the losses. Some models divide by that number (language models, image classifiers); others take the mean of
-    each batch. The term is scaled like the loss it is added to, so their ratio does not depend on accumulation.
-    """
-    total: Any = kwargs.get("num_items_in_batch")
-    labels: Any = kwargs.get("labels")
-    inner = _unwrap_peft(model)
-    if total is None or not torch.is_tensor(labels) or not uses_num_items_in_batch(inner.__class__):
-        return 1.0
-    counted = kwargs.get("shift_labels")
-    if counted is None:
-        counted = labels[..., 1:] if _shifts_labels(inner) else labels
-    return (counted != -100).sum() / total
+    layer: Layer | None
+    """The layer of the rows; None if they come from several layers."""
+    rows: torch.Tensor
+    labels: torch.Tensor | None
+    groups: torch.Tensor | None
 
 
-@functools.cache
-def uses_num_items_in_batch(kind: Any) -> bool:
-    """Return whether a model passes num_items_in_batch to its loss function, according to its source code."""
-    try:
-        source = textwrap.dedent(inspect.getsource(inspect.unwrap(kind.forward)))
-        calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
-    except (OSError, TypeError, SyntaxError):
-        return False
-    passed = (keyword.arg for call in calls if _is_loss_function(call.func) for keyword in call.keywords)
-    return any(name in (None, "num_items_in_batch") for name in passed)
+def _join_layers(inputs: list[_TermInput]) -> _TermInput:
+    """Return the rows of all layers together."""
+    widths = {each.rows.shape[1] for each in inputs}
+    if len(widths) > 1:
+        raise ShapeError(f"the layers have {sorted(widths)} dimensions: need equal dimensions to measure them together")
+    if len(inputs) == 1:
+        return inputs[0]._replace(groups=None)
+    rows = torch.cat([each.rows.float() for each in inputs])
+    return _TermInput(None, rows, _concat_labels([each.labels for each in inputs]), None)
 
 
-def _is_loss_function(function: ast.expr) -> bool:
-    return isinstance(function, ast.Attribute) and function.attr == "loss_function"
+_ATTACHED: WeakSet[Attachment] = WeakSet()
+"""The attachments that are not detached."""
 
 
-def _shifts_labels(model: Any) -> bool:
-    """Return whether the trainer drops each text's first label, as it does for causal language models."""
-    from transformers.loss.loss_utils import LOSS_MAPPING, ForCausalLMLoss
-
-    shifts = LOSS_MAPPING.get(str(getattr(model, "loss_type", None))) is ForCausalLMLoss
-    return shifts and not getattr(getattr(model, "config", None), "is_encoder_decoder", False)
-
-
-def _unwrap_peft(model: nn.Module) -> nn.Module:
-    """Return the transformer inside a PEFT model; other models are returned unchanged."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
+def _options(loss: Any) -> dict[str, Any]:
+    """Return the options of a regularizer, except its weight."""
+    state = ("weight", "seen", "skipped", "training")
+    plain = {name: value for name, value in vars(loss).items() if isinstance(value, bool | int | float | str)}
+    return {name: value for name, value in plain.items() if name not in state}
 
 
 _LABELS = ("labels", "label", "targets", "target")
@@ -103,8 +105,9 @@ def attach(
         otherwise −1.
     pool : {"cls", "mean", "last", "tokens"} or callable, optional
         How states of shape (texts, positions, d) become rows: the first token, the mean over tokens, the last token,
-        all tokens, or a function of (states, mask). Padding is ignored. The default is that of the paper: "tokens" for
-        `IStar`, otherwise "cls".
+        all tokens, or a function of (states, mask). Padding is ignored. The default for `IStar` is "tokens". For the
+        other regularizers, it is "last" if the model is causal (a decoder), otherwise "cls": in a causal model, the
+        state of the first token does not depend on the text.
     labels : str or callable, optional
         The name of the module's argument that contains the classes, or a function of the module's arguments. By
         default, the argument named `labels`, `label`, `targets` or `target`.
@@ -147,21 +150,30 @@ class Attachment:
         self.model = model
         self.loss = loss
         self.layer = getattr(loss, "layer", -1) if layer is None else layer
-        self.pool = getattr(loss, "pool", "cls") if pool is None else pool
         self.step = 0
         """The number of forward passes in training mode."""
         self._labels = labels
-        called = model.training_step if is_lightning(model) else model.forward
+        called = model.training_step if is_lightning(model) else unwrap_compiled(model).forward
         self._names = list(inspect.signature(called).parameters)
         self._training = False
         self._arguments: tuple[Any, dict[str, Any]] = ((), {})
         self._pending: torch.Tensor | None = None
         self._taken = False
         self._last: torch.Tensor | None = None
+        self._included: torch.Tensor | None = None
         self._warned: set[str] = set()
         self._undo: list[Callable[[], Any]] = []
-        self._capture = Capture(model, self.layer, self.pool, self._warn_bypass)
+        self._places = layer_places(model, resolve_layers(model, self.layer))
+        self._capture = Capture(
+            model, self.layer, getattr(loss, "pool", None) if pool is None else pool, self._warn_bypass
+        )
+        self.pool = self._capture.pool
         self._undo.append(self._capture.remove)
+        self._check_attached_once()
+        _ATTACHED.add(self)
+        cached = find_cached_loss(model)
+        if cached is not None:
+            self._wrap_cached_loss(cached)
         if is_lightning(model):
             self._wrap_training_step()
         else:
@@ -220,6 +232,7 @@ class Attachment:
 
     def detach(self) -> None:
         """Remove all hooks and callbacks from the model and its trainers."""
+        _ATTACHED.discard(self)
         while self._undo:
             self._undo.pop()()
         self._pending = None
@@ -232,6 +245,18 @@ class Attachment:
 
     def __repr__(self) -> str:
         return f"Attachment({self.loss!r} on {type(self.model).__name__}, layer={self.layer!r}, pool={self.pool!r})"
+
+    def _check_attached_once(self) -> None:
+        """Raise an error if the same regularizer is attached to the same states, because its term would count twice."""
+        for other in list(_ATTACHED):
+            same = type(other.loss) is type(self.loss) and other.pool == self.pool
+            if same and other._places & self._places and _options(other.loss) == _options(self.loss):
+                self.detach()
+                raise ParameterError(
+                    f"{type(self.loss).__name__} is already attached to {self._format_layers()} of "
+                    f"{type(other.model).__name__}, so its term would count twice: call detach() on the first "
+                    "attachment, or load the model again"
+                )
 
     def _format_layers(self) -> str:
         return ", ".join(map(format_layer, self.layers[:3])) + (", …" if len(self.layers) > 3 else "")
@@ -246,7 +271,7 @@ class Attachment:
             )
         interrupted, self._training = self._training, module.training and torch.is_grad_enabled()
         if self._training:
-            self._arguments = (args, kwargs)
+            self._arguments, self._included = (args, kwargs), None
             self._capture.start()
         elif interrupted:  # the states of an interrupted run would stay in memory
             self._discard_run()
@@ -258,13 +283,35 @@ class Attachment:
 
     def _forward_hook(self, module: nn.Module, args: Any, output: Any) -> Any:
         training, self._training = self._training, False
-        return self._add_term_to_output(output) if training else None
+        if training:
+            return self._add_term_to_output(output)
+        if not module.training and torch.is_grad_enabled():
+            self._watch_evaluation(output)
+        return None
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _watch_evaluation(self, output: Any) -> None:
+        """Warn if gradients are computed from an output of the model in evaluation mode, which has no term."""
+        result = _find_differentiable(output)
+        if result is not None and "evaluation" not in self._warned:
+            result.register_hook(self._warn_evaluation)
+
+    def _warn_evaluation(self, _: torch.Tensor) -> None:
+        if "evaluation" not in self._warned:
+            self._warned.add("evaluation")
+            warn_data(
+                f"{type(self.model).__name__} is trained in evaluation mode, in which the term of "
+                f"{type(self.loss).__name__} is not added: call train() on the module that you attached to"
+            )
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _add_term_to_output(self, output: Any) -> Any:
         """Return the output of a training step with the term added to its loss."""
         seen = self._capture.stop()
         (args, kwargs), self._arguments = self._arguments, ((), {})
+        if self._included is not None:
+            self._last, self._included = self._included.detach(), None
+            return None
         self.step += 1
         self._warn_unused_term()
         if not seen:
@@ -272,39 +319,60 @@ class Attachment:
                 f"{self._format_layers()} did not run in {type(self.model).__name__} at step {self.step}: "
                 "choose a layer that the model runs"
             )
-        term = self._term(seen, self._find_labels(args, kwargs)) * accumulation_share(self.model, kwargs)
+        term = self._term(self._capture.rows(seen), self._find_labels(args, kwargs))
+        term = term * accumulation_share(self.model, kwargs)
         self._last = term.detach()
         finished = _add_term(output, term)
         if finished is None:
+            check_label_smoothing(find_calling_trainer() if self.step == 1 else None)
             self._pending, self._taken = term, False
             return None
         return finished
 
-    def _term(self, seen: list[LayerOutput], labels: Any) -> torch.Tensor:
-        states_by_layer = []
+    def _term(self, rows_by_layer: Mapping[Layer, list[PooledRows]], labels: Any) -> torch.Tensor:
+        inputs = []
         needed, grouped = (getattr(self.loss, name, False) for name in ("needs_labels", "takes_groups"))
-        for layer, runs in self._capture.rows(seen).items():
+        for layer, runs in rows_by_layer.items():
             if runs:
+                runs = _widest(runs)
                 rows = torch.cat([each.states for each in runs]) if len(runs) > 1 else runs[0].states
+                rows = rows.view_as(rows)  # its gradient is that of the term alone
                 check_finite_states(rows, layer, f"at step {self.step}")
-                more = {"groups": row_text_ids(runs)} if grouped and runs[0].positions is not None else {}
-                states_by_layer.append((rows, _align_labels(runs, labels, needed), more))
-        if not any(rows.requires_grad for rows, *_ in states_by_layer):
+                groups = row_text_ids(runs) if grouped and runs[0].positions is not None else None
+                inputs.append(_TermInput(layer, rows, _align_labels(runs, labels, needed), groups))
+        if not any(each.rows.requires_grad for each in inputs):
             raise ParameterError(
                 f"the states of {self._format_layers()} have no gradient: the layers below are frozen, or use "
                 'reentrant checkpointing (set gradient_checkpointing_kwargs={"use_reentrant": False})'
             )
         if getattr(self.loss, "together", False):
-            widths = {rows.shape[1] for rows, *_ in states_by_layer}
-            if len(widths) > 1:
-                raise ShapeError(
-                    f"the layers have {sorted(widths)} dimensions: need equal dimensions to measure them together"
-                )
-            several = len(states_by_layer) > 1
-            states = torch.cat([rows.float() for rows, *_ in states_by_layer]) if several else states_by_layer[0][0]
-            return self.loss(states, _concat_labels([classes for _, classes, _ in states_by_layer]))
-        terms = [self.loss(rows, classes, **more) for rows, classes, more in states_by_layer]
+            inputs = [_join_layers(inputs)]
+        terms = [self._layer_term(each) for each in inputs]
         return torch.stack([term.to(terms[0].device) for term in terms]).mean() if len(terms) > 1 else terms[0]
+
+    def _layer_term(self, given: _TermInput) -> torch.Tensor:
+        """Return the term of one layer, or of all layers together; warn if it has no gradient."""
+        more = {} if given.groups is None else {"groups": given.groups}
+        skipped = getattr(self.loss, "skipped", 0)
+        term: torch.Tensor = self.loss(given.rows, given.labels, **more)
+        where = self._format_layers() if given.layer is None else format_layer(given.layer)
+        if are_equal(given.rows):
+            self._warn_no_effect(where, f"its {len(given.rows)} states are all equal")
+        elif given.rows.requires_grad and getattr(self.loss, "skipped", 0) == skipped and bool(term.detach() != 0):
+            given.rows.register_hook(functools.partial(self._check_gradient, where))
+        return term
+
+    def _check_gradient(self, where: str, gradient: torch.Tensor) -> None:
+        if not bool(gradient.any()):
+            self._warn_no_effect(where, f"the gradient of the term is zero for all {len(gradient)} states")
+
+    def _warn_no_effect(self, where: str, reason: str) -> None:
+        if "effect" not in self._warned:
+            self._warned.add("effect")
+            warn_data(
+                f"{type(self.loss).__name__} has no effect on {where} at step {self.step}, because {reason}: choose "
+                f"another pool (it is {self.pool!r}) or another layer"
+            )
 
     def _warn_unused_term(self) -> None:
         if self._pending is not None and not self._taken and "pending" not in self._warned:
@@ -339,6 +407,28 @@ class Attachment:
             )
         return None
 
+    # Sentence Transformers
+
+    def _wrap_cached_loss(self, cached: Any) -> None:
+        names = {module: plain_name(path) for path, module in self.model.named_modules()}
+        if self.layers != [names.get(cached.model)]:
+            self.detach()
+            raise ParameterError(
+                f"{type(cached).__name__} computes gradients of the sentence embeddings only, not of layer "
+                f'{self.layer!r}: set layer="{names.get(cached.model)}"'
+            )
+        self._undo.append(wrap_cached_loss(cached, self._cached_term))
+
+    def _cached_term(self, columns: list[torch.Tensor]) -> torch.Tensor | None:
+        """Return the term of the embeddings whose gradients a loss caches; None in evaluation mode."""
+        if not self._training:
+            return None
+        self.step += 1
+        args, kwargs = self._arguments
+        runs = [PooledRows(rows, (len(rows),), torch.arange(len(rows), device=rows.device)) for rows in columns]
+        self._included = self._term({self.layers[0]: runs}, self._find_labels(args, kwargs))
+        return self._included
+
     # Lightning
 
     def _wrap_training_step(self) -> None:
@@ -367,6 +457,12 @@ class Attachment:
         run_training_step(self.model, self._training_step, batch)
 
 
+def _widest(runs: list[PooledRows]) -> list[PooledRows]:
+    """Return the runs with the most dimensions; a `MatryoshkaLoss` runs the model once for each number of them."""
+    widths = [each.states.shape[1] for each in runs]
+    return [each for each, width in zip(runs, widths, strict=True) if width == max(widths)]
+
+
 def _add_term(output: Any, term: torch.Tensor) -> Any:
     """Return the output with the term added to its loss, or None if it has no loss."""
     if _is_loss(output):
@@ -380,6 +476,14 @@ def _add_term(output: Any, term: torch.Tensor) -> Any:
         rest = (output[0] + term.to(output[0].device), *output[1:])
         return type(output)(*rest) if hasattr(output, "_fields") else rest
     return None
+
+
+def _find_differentiable(output: Any) -> torch.Tensor | None:
+    """Return the first tensor with a gradient in a module's output, or None; a model's loss comes first."""
+    if torch.is_tensor(output):
+        return output if output.requires_grad else None
+    items = output.values() if isinstance(output, Mapping) else output if isinstance(output, tuple | list) else ()
+    return next((found for each in items if (found := _find_differentiable(each)) is not None), None)
 
 
 def _is_loss(value: Any) -> bool:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from isoscope._core.errors import MissingValueError, NotFoundError, ParameterError, ShapeError, warn_data
-from isoscope.training.layers import find_hidden_states, find_stack, resolve_layers
+from isoscope.training.layers import default_pool, find_hidden_states, find_stack, module_path, resolve_layers
 
 if TYPE_CHECKING:
     from isoscope.training.layers import Layer
@@ -142,6 +142,7 @@ class Hook:
 class Capture:
     """Capture the states of a model's layers with forward hooks while `on` is true; `remove()` removes the hooks.
 
+    If `pool` is None, the pooling mode is that of `default_pool`.
     The last layer is the model's `last_hidden_state`, after its final norm; layer 0 is the input of the first layer. If
     a loss runs the model several times, every run is captured.
     """
@@ -149,7 +150,7 @@ class Capture:
     def __init__(self, model: nn.Module, layer: Any, pool: Any, outside: Callable[[], None] | None = None) -> None:
         self.layers = resolve_layers(model, layer)
         self._outside = outside
-        self.pool: Pool = check_pool(pool)
+        self.pool: Pool = check_pool(default_pool(model, self.layers) if pool is None else pool)
         self.on = False
         self.seen: list[LayerOutput] = []
         self._mask: torch.Tensor | None = None
@@ -157,12 +158,12 @@ class Capture:
         self._warned = False
         self._calls: dict[str, int] = {}
         self._handles: list[Any] = []
-        self._tokens = pool == "tokens"
+        self._tokens = self.pool == "tokens"
         names = [layer for layer in self.layers if isinstance(layer, str)]
         numbers = [layer for layer in self.layers if isinstance(layer, int)]
         around: dict[str, None] = {}
         for name in names:
-            around.update(dict.fromkeys(_enclosing_modules(name)))
+            around.update(dict.fromkeys(_enclosing_modules(module_path(model, name))))
         if numbers:
             around.update(dict.fromkeys(_enclosing_modules(find_stack(model).owner)))
         for name in sorted(around, key=len):
@@ -295,7 +296,7 @@ class Capture:
                 )
             self.seen.append(LayerOutput(name, states, self._mask))
 
-        self._handles.append(model.get_submodule(name).register_forward_hook(Hook(keep)))
+        self._handles.append(model.get_submodule(module_path(model, name)).register_forward_hook(Hook(keep)))
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _report_bypass(self) -> None:
@@ -314,6 +315,15 @@ class Capture:
 def format_layer(layer: Layer) -> str:
     """Return the name of a layer for messages."""
     return f"layer {layer}" if isinstance(layer, int) else layer
+
+
+def are_equal(rows: torch.Tensor) -> bool:
+    """Return whether all rows are equal up to rounding; False for fewer than two rows."""
+    if len(rows) < 2:
+        return False
+    with torch.no_grad():
+        eps = torch.finfo(torch.float64 if rows.dtype == torch.float64 else torch.float32).eps
+        return bool((rows - rows[:1]).abs().max() <= 8 * eps * rows.abs().max())
 
 
 def check_finite_states(rows: torch.Tensor, layer: Layer, when: str) -> None:
@@ -335,7 +345,7 @@ def probe_states(
     batches: Iterable[Any],
     *,
     layer: Any = "all",
-    pool: Any = "cls",
+    pool: Any = None,
     calling: Callable[[Any, Any], Any] | None = None,
 ) -> dict[Layer, np.ndarray]:
     """Return the rows of each layer for these batches, computed in evaluation mode and without gradients.

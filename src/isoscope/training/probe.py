@@ -11,6 +11,7 @@ from torch import nn
 
 from isoscope._core.errors import ParameterError, ShapeError, TooFewRowsError
 from isoscope.training.capture import probe_rows, run_model
+from isoscope.training.layers import unwrap_compiled
 from isoscope.training.trainers import is_lightning, run_training_step
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Probe:
 
     def rows(self, model: nn.Module, layer: Any, pool: Any) -> dict[Layer, ProbeRows]:
         """Return the rows of each layer, without changing the model, its gradients or the random state."""
-        inner = _unwrap_parallel(model)
+        inner = _unwrap_model(model)
         return probe_rows(inner, self.batches, layer, pool, run_for_states)
 
     def labels(self, rows: int) -> np.ndarray | None:
@@ -106,12 +107,16 @@ def _has_forward(model: Any) -> bool:
     return home.__name__ not in ("LightningModule", "Module")
 
 
-def _unwrap_parallel(model: nn.Module) -> nn.Module:
-    """Return the model inside a data-parallel wrapper, because the wrapper would wait for the other processes."""
-    if isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
-        return model.module
+def _unwrap_model(model: Any) -> nn.Module:
+    """Return the model inside a wrapper of `torch.compile` or of data-parallel training.
+
+    A compiled model would be compiled again for the probe, and a parallel one would wait for the other processes.
+    """
     if not isinstance(model, nn.Module):
         raise ParameterError(f"model is a {type(model).__name__}: need a torch.nn.Module")
+    model = unwrap_compiled(model)
+    if isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
+        model = unwrap_compiled(model.module)
     return model
 
 

@@ -12,7 +12,7 @@ from isoscope._core.arrays import check_integer
 from isoscope._core.errors import ParameterError, ShapeError
 from isoscope._core.random import check_seed
 from isoscope.training.capture import Hook, pooled_positions
-from isoscope.training.layers import find_hidden_states, find_stack
+from isoscope.training.layers import default_pool, find_hidden_states, find_stack
 from isoscope.transforms.clustered import ClusterNull
 
 if TYPE_CHECKING:
@@ -79,8 +79,8 @@ class Repairing:
         A transformer, with or without a head.
     repair : callable
         A `BatchRepair`, or any function that maps rows of shape (n, d) to rows of the same shape.
-    pool : {"cls", "last"}
-        The token that the head reads.
+    pool : {"cls", "last"}, optional
+        The token that the head reads. The default is "last" if the model is causal (a decoder), otherwise "cls".
 
     Examples
     --------
@@ -96,9 +96,9 @@ class Repairing:
         self,
         model: nn.Module,
         repair: Callable[[torch.Tensor], torch.Tensor],
-        pool: str = "cls",
+        pool: str | None = None,
     ) -> None:
-        if pool not in ("cls", "last"):
+        if pool not in ("cls", "last", None):
             raise ParameterError(f'pool is {pool!r}: need the token that the head reads, "cls" or "last"')
         if not callable(repair):
             raise ParameterError(
@@ -109,7 +109,7 @@ class Repairing:
             raise ParameterError(
                 f"{type(model).__name__} reuses the same layer several times, so it has no last layer to repair"
             )
-        self.repair, self.pool = repair, pool
+        self.repair, self.pool = repair, pool or default_pool(model, [-1])
         self._mask: torch.Tensor | None = None
         last = model.get_submodule(stack.names[-1])
         self._handles = [

@@ -12,7 +12,7 @@ from isoscope._core.arrays import check_integer
 from isoscope._core.errors import ParameterError, warn_data
 from isoscope._render import render
 from isoscope.training.history import History
-from isoscope.training.layer_metrics import CollapseDetector, measure
+from isoscope.training.layer_metrics import MEASUREMENTS, CollapseDetector, measure
 from isoscope.training.probe import Probe
 from isoscope.training.trainers import add_tracker_callback
 
@@ -36,9 +36,9 @@ class IsotropyTracker:
         The examples to measure, in batches that the model accepts. A few dozen suffice; a few hundred are better.
     layer : int, str or list
         The hidden states to measure: numbers as in Hugging Face's `hidden_states`, "all", or names of modules.
-    pool : {"cls", "mean", "last", "tokens"} or callable
+    pool : {"cls", "mean", "last", "tokens"} or callable, optional
         How the states of a text become rows: its first token, the mean over tokens, its last token, all tokens, or a
-        function of (states, mask).
+        function of (states, mask). The default is "last" if the model is causal (a decoder), otherwise "cls".
     every : int
         The number of optimizer steps between measurements. The start and the end are also measured.
     labels : sequence, optional
@@ -80,7 +80,7 @@ class IsotropyTracker:
         probe: Any,
         *,
         layer: Layer | list[Layer] = "all",
-        pool: Pool = "cls",
+        pool: Pool | None = None,
         every: int = 100,
         labels: Any = None,
         path: str | os.PathLike[str] | None = None,
@@ -97,6 +97,7 @@ class IsotropyTracker:
         if self.history.path is not None and self.history.path.exists():
             self.history = History.read(self.history.path)
         self._watch = _make_detector(self.history)
+        self._warned = False
 
     @property
     def collapses(self) -> list[Collapse]:
@@ -130,7 +131,21 @@ class IsotropyTracker:
         self.history.save()
         for collapse in self._watch.look(rows):
             warn_data(collapse.message)
+        self._warn_undefined(rows)
         return rows
+
+    def _warn_undefined(self, rows: list[dict[str, Any]]) -> None:
+        """Warn once if a measurement of a layer that has not collapsed cannot be computed.
+
+        The input of the first layer is exempt: there, the state of a special token is the same for all texts.
+        """
+        for row in reversed(rows):
+            exempt = row["layer"] in self._watch.found or (row["layer"] == "layer_0" and len(rows) > 1)
+            has_labels = self._probe.labels(row["rows"]) is not None
+            names = [name for name in MEASUREMENTS if math.isnan(row[name]) and (name != "silhouette" or has_labels)]
+            if names and not exempt and not self._warned:
+                self._warned = True
+                warn_data(_format_undefined(row, names))
 
     def _rows(self, model: Any, step: int, epoch: float) -> list[dict[str, Any]]:
         rows = []
@@ -190,6 +205,18 @@ class IsotropyTracker:
         text = render("History", "page", self.history, facts)
         with atomic_replace(path) as temporary:
             Path(temporary).write_text(text, encoding="utf-8")
+
+
+def _format_undefined(row: Mapping[str, Any], names: list[str]) -> str:
+    more = f" and {len(names) - 2} more" if len(names) > 3 else ""
+    shown = ", ".join(names[:2] if more else names)
+    states = f"its {row['rows']} states"
+    why = (
+        f"{states} are all equal; choose another pool or another layer"
+        if math.isnan(row["isoscore"])
+        else f"{states} are too few, contain duplicates, or belong to one class; use a larger probe"
+    )
+    return f"{shown}{more} cannot be computed for {row['layer']} at step {row['step']}, because {why}"
 
 
 def is_first_process() -> bool:

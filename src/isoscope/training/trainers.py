@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ def trainer_kind(trainer: Any, otherwise: str = "call attachment.refresh(loader)
     `otherwise` is the advice in the error message for users who write their own training loop.
     """
     for base in type(trainer).__mro__:
-        if base.__name__ == "Trainer" and base.__module__.startswith("transformers."):
+        if _is_hugging_face(base):
             return "hugging-face"
         if base.__name__ == "Trainer" and base.__module__.split(".")[0] in ("lightning", "pytorch_lightning"):
             return "lightning"
@@ -30,6 +31,11 @@ def trainer_kind(trainer: Any, otherwise: str = "call attachment.refresh(loader)
         f"trainer is a {type(trainer).__name__}: need a Hugging Face, Sentence Transformers or Lightning Trainer; "
         f"in your own training loop, {otherwise}"
     )
+
+
+def _is_hugging_face(base: type) -> bool:
+    """Return whether a class is the Hugging Face Trainer, without importing transformers."""
+    return base.__name__ == "Trainer" and base.__module__.startswith("transformers.")
 
 
 def is_lightning(model: Any) -> bool:
@@ -44,15 +50,32 @@ def add_regularizer_callback(trainer: Any, attachment: Attachment) -> Callable[[
     return _add_lightning_callback(trainer, attachment)
 
 
-def _add_hugging_face_callback(trainer: Any, attachment: Attachment) -> Callable[[], None]:
-    from transformers import TrainerCallback
-
-    smoothed = getattr(trainer, "label_smoother", None) is not None and not hasattr(trainer, "collect_features")
-    if smoothed:
+def check_label_smoothing(trainer: Any) -> None:
+    """Raise an error if a Hugging Face trainer smooths labels, because the model then returns no loss."""
+    if getattr(trainer, "label_smoother", None) is not None and not hasattr(trainer, "collect_features"):
         raise ParameterError(
             "with label_smoothing_factor the trainer computes the loss outside of the model, where the regularizer "
             "cannot be added: set label_smoothing_factor to 0"
         )
+
+
+def find_calling_trainer() -> Any:
+    """Return the Hugging Face trainer that runs the model at this moment, or None."""
+    frame = sys._getframe(1)
+    while (caller := frame.f_back) is not None:
+        frame = caller
+        found = frame.f_locals.get("self")
+        if any(
+            each.__name__ == "Trainer" and each.__module__.startswith("transformers.") for each in type(found).__mro__
+        ):
+            return found
+    return None
+
+
+def _add_hugging_face_callback(trainer: Any, attachment: Attachment) -> Callable[[], None]:
+    from transformers import TrainerCallback
+
+    check_label_smoothing(trainer)
 
     class RegularizerCallback(TrainerCallback):
         """A callback that refreshes I-STAR's covariance at each epoch and logs the term."""

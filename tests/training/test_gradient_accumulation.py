@@ -10,7 +10,7 @@ from tests.training.models import WORDS, torch, transformers
 
 from isoscope import attach  # isort: skip
 from isoscope.losses import CosReg
-from isoscope.training.attach import uses_num_items_in_batch
+from isoscope.training.gradient_accumulation import uses_num_items_in_batch
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 MARKS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
