@@ -73,7 +73,7 @@ def _render_headline(audit: Audit) -> Text:
 
 def _render_finding(finding: Finding, *, spelled_out: bool) -> RenderableType:
     color = COLORS[finding.verdict]
-    first = Text.assemble((f"{MARKS[finding.verdict]} {finding.verdict:<5}", color))
+    first = Text.assemble((f"{MARKS[finding.verdict]} {finding.verdict:<6}", color))
     value = Text.assemble((f"{finding.title}  ", "bold" if spelled_out else ""), finding.shown)
     if finding.interval:
         value.append(f"  [{finding.interval}]", "dim")
@@ -85,7 +85,7 @@ def _render_finding(finding: Finding, *, spelled_out: bool) -> RenderableType:
         value.append("→ ", color)
         value.append(finding.advice)
     table = Table.grid(padding=(0, 1))
-    table.add_column(width=8)
+    table.add_column(no_wrap=True)  # rich before 14.3 lays out a fixed width differently
     table.add_column()
     table.add_row(first, value)
     return Padding(table, (0, 0, 1 if spelled_out else 0, 0))

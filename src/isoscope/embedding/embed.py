@@ -24,7 +24,7 @@ from isoscope.stores.open import open_store
 
 if TYPE_CHECKING:
     from isoscope._io.progress import Progress
-    from isoscope.embedding.transformer import Embedder
+    from isoscope.embedding.embedder import Embedder
     from isoscope.stores.store import Store
 
 Pool = Literal["tokens", "mean", "cls", "last", "sentence-transformers"]

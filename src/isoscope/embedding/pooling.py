@@ -11,8 +11,8 @@ from isoscope._core.errors import MissingValueError, ParameterError
 from isoscope.embedding.texts import replace_surrogates
 
 if TYPE_CHECKING:
+    from isoscope.embedding.embedder import Embedder, WindowBatch
     from isoscope.embedding.tokens import Block, Spool
-    from isoscope.embedding.transformer import Embedder, WindowBatch
 
 
 class Pooling(Protocol):

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isoscope._core.errors import InputError, ParameterError, warn_data
+from isoscope.embedding.embedder import WindowBatch
 from isoscope.embedding.pooling import check_finite, make_pooling, text_columns, token_columns
 from isoscope.embedding.shards import MemoryWriter
 from isoscope.embedding.tokens import Windows, batches
-from isoscope.embedding.transformer import WindowBatch
 
 if TYPE_CHECKING:
     from isoscope._io.progress import Progress
+    from isoscope.embedding.embedder import Embedder
     from isoscope.embedding.shards import Part, ShardWriter
     from isoscope.embedding.texts import Texts
     from isoscope.embedding.tokens import Block, Counts, Spool
-    from isoscope.embedding.transformer import Embedder
 
 _BLOCK_BYTES = 768 * 2**20  # bytes of vectors kept in memory until they are written
 _BLOCK_TOKENS = 8_192, 65_536  # minimum and maximum tokens in a block; larger blocks need less padding

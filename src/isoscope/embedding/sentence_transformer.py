@@ -20,8 +20,8 @@ from isoscope.training.layers import find_stack
 from isoscope.training.loading import LOAD_ERRORS, format_load_error, mute_transformers, resolve_model_path
 
 if TYPE_CHECKING:
+    from isoscope.embedding.embedder import WindowBatch
     from isoscope.embedding.tokens import Tokenizer
-    from isoscope.embedding.transformer import WindowBatch
 
 
 class PlainTokenizer:

@@ -16,7 +16,7 @@ from isoscope.embedding.tokens import Tokens
 from isoscope.stores.open import open_store
 
 if TYPE_CHECKING:
-    from isoscope.embedding.transformer import WindowBatch
+    from isoscope.embedding.embedder import WindowBatch
     from isoscope.stores.store import Store
 
 _CHUNK = re.compile(r"\S+")

@@ -58,11 +58,11 @@ class ArrowStore(Store):
             kind = fields[self._lists[0]]
             self._wide = False
             dim = kind.list_size if kinds.is_fixed_size_list(kind) else self._first_length()
-            dtype = kind.value_type.to_pandas_dtype()
+            dtype = _numpy_dtype(kind.value_type)
         else:
             self._wide = True
             dim = len(self._lists)
-            dtype = np.result_type(*(fields[name].to_pandas_dtype() for name in self._lists))
+            dtype = np.result_type(*(_numpy_dtype(fields[name]) for name in self._lists))
         check_rows((len(self), dim), np.dtype(dtype), where)
         super().__init__(name, dim, dtype, columns)
         if self._wide and not have_common_pattern(self._lists):
@@ -332,6 +332,14 @@ def _reraise_as_input_error(where: str) -> Iterator[None]:
         if isinstance(error, MemoryError):  # the file may be fine
             raise MemoryError(f"{where}: {what}") from error
         raise FileFormatError(f"{where} cannot be read: {what}; copy or write it again") from error
+
+
+def _numpy_dtype(kind: Any) -> np.dtype[Any]:
+    """Return the dtype of an Arrow type of numbers; `to_pandas_dtype` needs pandas before pyarrow 26."""
+    import pyarrow as pa
+
+    dtype: np.dtype[Any] = pa.array([], kind).to_numpy(zero_copy_only=False).dtype
+    return dtype
 
 
 def _find_vector_columns(fields: dict[str, Any], wanted: ColumnSpec, where: str) -> tuple[list[str], list[str]]:
