@@ -216,15 +216,20 @@ def test_other():
         assert psutil.Process(int(pid.read_text())).status() == psutil.STATUS_ZOMBIE
 
 
-def test_a_test_that_always_fails_kills_nothing(mutants, toy):
+def test_a_test_that_always_fails_kills_nothing(mutants, toy, capsys):
     (toy / "tests" / "core" / "test_other.py").write_text(
-        "import isoscope._core.toy\n\n\ndef test_other():\n    assert 0\n"
+        "import isoscope._core.toy\n\ndef test_other():\n    assert 0\n"
     )
     outcomes, code = run(mutants, toy)
-    assert {outcome["killed"] for outcome in outcomes.values()} == {None}
-    assert all("not only with the mutant" in outcome["reason"] for outcome in outcomes.values())
+    assert [change for change, outcome in outcomes.items() if outcome["killed"]] == ["joined = a - b"]
     assert code == 1
-    assert not (toy.parent / "results.jsonl").exists()
+    assert "fails without a mutant: tests/core/test_other.py::test_other\n" in capsys.readouterr().out
+
+
+def test_tests_that_cannot_run_end_the_check(mutants, toy):
+    (toy / "pyproject.toml").write_text("[tool.pytest.ini_options]\naddopts = '--no-such-option'\n")
+    with pytest.raises(SystemExit, match=r"pytest tests/core/test_other.py .* exits with 4 without a mutant"):
+        run(mutants, toy)
 
 
 def test_no_mutant_starts_after_the_time_limit(mutants, toy, capsys):

@@ -8,7 +8,7 @@ The mutants are spread over the packages in proportion to their code lines. The 
 choice stays the same when other lines change. Each mutant runs in a temporary copy of this checkout, first against the
 doctests of the module and the tests of its package that are named after it or import it, then against the other tests
 of the package, then against the tests of modules elsewhere that import it. A failed test, a crash or a hang kills the
-mutant, if the same tests pass without it.
+mutant. Tests that fail without a mutant are left out and listed.
 
 `--results` keeps one line of JSON per mutant. A rerun resumes, and repeats only the mutants whose module or tests have
 changed. The exit code is 1 if fewer than 93% are killed, and 2 if some were not run.
@@ -46,6 +46,9 @@ LEAST_SHARE = 0.93
 
 TEST_SECONDS, SILENT_SECONDS = 150, 300
 """The limits that end a hang: of one test, and of a process in which no test ends (a loop in compiled code)."""
+
+PASSED = (0, 5)
+"""The exit codes of pytest if no test fails, or if there is none."""
 
 MEMORY = 8 * 2**30
 """The limit of each test process in bytes, which ends a mutant that allocates without end."""
@@ -129,8 +132,8 @@ def mirrors(root: Path, path: str) -> list[list[str]]:
 class Worker:
     """A temporary folder in which one mutant at a time is tested."""
 
-    def __init__(self, root: Path, folder: Path) -> None:
-        self.root, self.folder, self.tree = root, folder, folder / "tree"
+    def __init__(self, root: Path, folder: Path, broken: dict[tuple[str, ...], list[str]]) -> None:
+        self.root, self.folder, self.tree, self.broken = root, folder, folder / "tree", broken
         places = {"HOME": folder, "TMPDIR": folder / "tmp", "NUMBA_CACHE_DIR": folder / "numba"}
         places["PYTHONPATH"] = self.tree / "src"
         self.environment = os.environ | {name: str(place) for name, place in places.items()}
@@ -150,10 +153,24 @@ class Worker:
         if not Path(done.stdout.strip()).is_relative_to(self.tree):
             raise SystemExit(f"{sys.executable} imports {done.stdout.strip()} instead of a copy of {self.root}")
 
-    def run(self, *words: str) -> int | None:
-        """Run pytest up to the first failure; return its exit code, or None if it hangs."""
-        command = [sys.executable, "-m", "pytest", "-x", f"--timeout={TEST_SECONDS}", "--doctest-modules"]
-        command += ["-o", f"cache_dir={self.folder / 'cache'}", *words]
+    def run(self, mutant: Mutant | None, files: list[str]) -> tuple[int | None, list[str]]:
+        """Run tests, with a mutant up to the first failure; return the exit code (None for a hang) and the failures.
+
+        Tests that are known to fail without a mutant are left out.
+        """
+        self.copy()
+        shutil.rmtree(self.folder / "cache", ignore_errors=True)
+        command = [sys.executable, "-m", "pytest", "--doctest-modules", f"--timeout={TEST_SECONDS}"]
+        command += ["-o", f"cache_dir={self.folder / 'cache'}", *files]
+        if mutant is not None:
+            (self.tree / mutant.path).write_bytes(mutant.source)
+            command += ["-x", *(f"--deselect={test}" for test in self.broken.get(tuple(files), []))]
+        code = self.wait(command)
+        failed = self.folder / "cache" / "v" / "cache" / "lastfailed"
+        return code, list(json.loads(failed.read_text())) if failed.exists() else []
+
+    def wait(self, command: list[str]) -> int | None:
+        """Run a command and return its exit code, or None after `SILENT_SECONDS` without output."""
         log = self.folder / "log"
         with log.open("wb") as file:
             process = subprocess.Popen(
@@ -164,7 +181,7 @@ class Worker:
             while time.monotonic() - since < SILENT_SECONDS:
                 with suppress(subprocess.TimeoutExpired):
                     return process.wait(0.2)
-                if log.stat().st_size > size:  # a test has ended
+                if log.stat().st_size > size:
                     size, since = log.stat().st_size, time.monotonic()
             return None
         finally:
@@ -178,23 +195,28 @@ class Worker:
                 if process.environ().get("HOME") == str(self.folder):
                     process.kill()
 
+    def find_broken(self, files: list[str]) -> list[str]:
+        """Return the tests that fail without a mutant."""
+        code, failed = self.run(None, files)
+        if code not in (*PASSED, 1):
+            log = (self.folder / "log").read_text(encoding="utf-8", errors="replace")
+            raise SystemExit(f"pytest {' '.join(files)} exits with {code} without a mutant:\n{log[-2000:]}")
+        return failed
+
     def test(self, mutant: Mutant) -> dict[str, Any]:
-        """Return whether a mutant is killed (None if its tests also fail without it), why, and the deciding files."""
+        """Return whether the tests kill a mutant, why, and the files that decide it."""
         groups = mirrors(self.root, mutant.path)
         for files in groups:
-            self.copy()
-            (self.tree / mutant.path).write_bytes(mutant.source)
-            shutil.rmtree(self.folder / "cache", ignore_errors=True)
-            code = self.run(*files)
-            if code in (0, 5):  # all tests pass, or there are none
-                continue
-            record = self.folder / "cache" / "v" / "cache" / "lastfailed"
-            failed = next(iter(json.loads(record.read_text())), "") if record.exists() else ""
-            reason = f"{failed} fails" if failed else "a test hangs" if code is None else f"pytest exits with {code}"
-            self.copy()
-            if self.run("--last-failed", *files) != 0:  # runs all tests if none is known to have failed
-                return {"killed": None, "reason": f"{reason}, but not only with the mutant", "files": files}
-            return {"killed": True, "reason": reason, "files": [failed.split("::")[0]] if failed else files}
+            code, failed = self.run(mutant, files)
+            if code not in PASSED and tuple(files) not in self.broken:
+                self.broken[tuple(files)] = self.find_broken(files)
+                if set(failed) & set(self.broken[tuple(files)]):
+                    code, failed = self.run(mutant, files)
+            if code not in PASSED and failed:
+                return {"killed": True, "reason": f"{failed[0]} fails", "files": [failed[0].split("::")[0]]}
+            if code not in PASSED:
+                reason = "a test hangs" if code is None else f"pytest exits with {code}"
+                return {"killed": True, "reason": reason, "files": files}
         return {"killed": False, "reason": "all tests pass", "files": [file for group in groups for file in group]}
 
 
@@ -215,19 +237,19 @@ class Results:
         return outcome if outcome and outcome["tests"] == self._digest(outcome["files"]) else None
 
     def add(self, mutant: Mutant, outcome: dict[str, Any]) -> None:
-        """Keep the outcome of a mutant; one that is not decided is run again the next time."""
+        """Keep the outcome of a mutant."""
         key = digest(mutant.path.encode(), mutant.source)
         self.outcomes[key] = {"mutant": key, **outcome, "tests": self._digest(outcome["files"])}
-        if outcome["killed"] is not None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(self.outcomes[key]) + "\n")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(self.outcomes[key]) + "\n")
 
 
 def run_mutants(mutants: list[Mutant], results: Results, workers: int, minutes: float) -> None:
     """Run the mutants without an outcome, several at the same time; start none after so many minutes."""
     deadline = time.monotonic() + 60 * minutes
     free: SimpleQueue[Worker] = SimpleQueue()
+    broken: dict[tuple[str, ...], list[str]] = {}
 
     def run(mutant: Mutant) -> dict[str, Any] | None:
         worker = free.get()
@@ -238,7 +260,7 @@ def run_mutants(mutants: list[Mutant], results: Results, workers: int, minutes: 
 
     with tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)  # if root runs the tests, their database server runs as another user
-        crew = [Worker(results.root, Path(folder).resolve() / str(number)) for number in range(workers)]
+        crew = [Worker(results.root, Path(folder).resolve() / str(number), broken) for number in range(workers)]
         for worker in crew:
             worker.check_import()
             free.put(worker)
@@ -256,6 +278,8 @@ def run_mutants(mutants: list[Mutant], results: Results, workers: int, minutes: 
                 for worker in crew:
                     worker.end_processes()
                 time.sleep(0.2)
+    for test in sorted({test for tests in broken.values() for test in tests}):
+        print(f"left out because it fails without a mutant: {test}")
 
 
 def describe(mutant: Mutant, outcome: dict[str, Any]) -> str:
