@@ -94,9 +94,17 @@ def test_mutants_are_spread_by_code_lines(mutants):
     assert sum(counts.values()) == len({(mutant.path, mutant.line) for mutant in chosen}) == 60
     assert counts["stores"] > 4 * counts["_io"] > 8
     assert mutants.choose(mutants.ROOT, 60, 0, ["stores", "_io"]) == chosen
+    assert len({mutant.path for mutant in chosen}) > 20
     assert len({*mutants.choose(mutants.ROOT, 60, 1, ["stores", "_io"])} & {*chosen}) < 20
     with pytest.raises(SystemExit, match="no package io"):
         mutants.choose(mutants.ROOT, 60, 0, ["io"])
+
+
+def test_lines_of_the_same_text_are_chosen_independently(mutants, toy):
+    module = toy / "src" / "isoscope" / "_core" / "toy.py"
+    module.write_text("x = a + b\n" * 50 + "".join(f"x = a + b{i}\n" for i in range(50)))
+    lines = [mutant.line for mutant in mutants.choose(toy, 40, 0, [])]
+    assert 10 < sum(line <= 50 for line in lines) < 30
 
 
 def test_the_closest_tests_run_first(mutants):

@@ -27,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from functools import cache
@@ -78,14 +78,18 @@ def choose(root: Path, count: int, seed: int, packages: list[str]) -> list[Mutan
     by_remainder = sorted(shares, key=lambda package: int(shares[package]) - shares[package])
     rounded_up = by_remainder[: count - sum(map(int, shares.values()))]
 
-    def rank(mutant: Mutant) -> str:  # independent of other lines, so that the next version gets much the same mutants
-        return digest(f"{seed} {mutant.path} {mutant.change}".encode())
-
     chosen: list[Mutant] = []
     for package, share in shares.items():
-        finders = [Finder(file.relative_to(root).as_posix(), file.read_bytes()) for file in modules[package]]
+        ranked: dict[str, Mutant] = {}
+        for file in modules[package]:
+            equal: Counter[str] = Counter()  # changes of the same text in one module
+            for mutant in Finder(file.relative_to(root).as_posix(), file.read_bytes()).find():
+                equal[mutant.change] += 1
+                # A rank that does not depend on other lines: a later version is checked with much the same mutants.
+                rank = digest(f"{seed} {mutant.path} {mutant.change} {equal[mutant.change]}".encode())
+                ranked[rank] = mutant
         one_per_line: dict[tuple[str, int], Mutant] = {}
-        for mutant in sorted((mutant for finder in finders for mutant in finder.find()), key=rank):
+        for _, mutant in sorted(ranked.items()):
             one_per_line.setdefault((mutant.path, mutant.line), mutant)
         chosen += [*one_per_line.values()][: int(share) + (package in rounded_up)]
     return chosen
