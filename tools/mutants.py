@@ -329,7 +329,9 @@ def main() -> int:
         for mutant in choose(ROOT, arguments.count, arguments.seed, arguments.package):
             print(f"{mutant.path}:{mutant.line}: {mutant.change}")
         return 0
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the test processes and removes the copies
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # which nohup sets
+            signal.signal(number, lambda number, _: sys.exit(128 + number))  # ends the tests and removes the copies
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         root = Path(folder).resolve() / "checkout"  # all mutants see the same files, whatever changes meanwhile
