@@ -5,7 +5,7 @@ PIP = bin/pip install --quiet --disable-pip-version-check --constraint constrain
 # Two test processes run at once. torch and scikit-learn get one core each; otherwise their threads compete.
 ONE_EACH = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=2
 
-.PHONY: demo test lint bench bench-scale advisor calibration calibration-full calibration-audit regularizers estimators studies structure golden clean
+.PHONY: demo test lint bench bench-scale advisor calibration calibration-full calibration-audit regularizers estimators studies structure golden mutants clean
 
 demo: .venv-demo/done
 	.venv-demo/bin/isoscope demo
@@ -28,6 +28,11 @@ structure: .venv-test/done
 # Fixed calls compared bit by bit with tools/golden.json, which belongs to one machine (about a minute).
 golden: .venv-test/done
 	.venv-test/bin/python tools/golden.py
+
+# 120 small faults in the source, one at a time, against the tests of their modules (about an hour on 2 idle cores).
+# Rerun it to resume.
+mutants: .venv-test/done
+	$(ONE_EACH) .venv-test/bin/python tools/mutants.py
 
 # Every performance target next to its peer, in one run (about 40 minutes); writes the tables in docs/performance.md.
 bench: .venv-bench/done

@@ -64,11 +64,11 @@ SHARED_NAMES = {
 """Module names that occur in several packages, with the reason."""
 
 
-def modules() -> dict[str, Path]:
-    """Return the path of each module by its dotted name."""
+def modules(source: Path = SOURCE) -> dict[str, Path]:
+    """Return the path of each module of a package by its dotted name."""
     names = {}
-    for path in sorted(SOURCE.rglob("*.py")):
-        parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    for path in sorted(source.rglob("*.py")):
+        parts = path.relative_to(source.parent).with_suffix("").parts
         names[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return names
 
