@@ -10,6 +10,7 @@ from pyarrow import feather
 
 from isoscope import InputError
 from isoscope.stores.open import open_store
+from isoscope.stores.table_schema import with_metadata
 from isoscope.stores.write import write_store
 
 N, D = 50, 3
@@ -192,3 +193,43 @@ def test_other_columns_are_read_only_on_request(tmp_path):
     names = [name for name in wide_table().schema.names if name != "state"]
     assert next(store.batches(other_columns=True)).other_columns.schema.names == names
     assert next(open_store(np.eye(3)).batches(other_columns=True)).other_columns is None
+
+
+def test_an_arrow_file_keeps_the_columns_of_shards_with_different_dictionaries(tmp_path):
+    (tmp_path / "shards").mkdir()
+    for number, words in enumerate((["a", "b"], ["b", "c"])):
+        columns = {"embedding": [[1.0, number], [2.0, number]], "label": pa.array(words).dictionary_encode()}
+        pq.write_table(pa.table(columns), tmp_path / "shards" / f"{number}.parquet")
+    assert write_store(open_store(tmp_path / "shards"), tmp_path / "one.arrow") == 4
+    found = pa.ipc.open_file(tmp_path / "one.arrow").read_all()
+    assert found.schema.names == ["embedding", "label"]
+    assert found["label"].to_pylist() == ["a", "b", "b", "c"]
+    assert open_store(tmp_path / "one.arrow").labels.tolist() == ["a", "b", "b", "c"]
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow"])
+def test_recorded_roles_are_recognized_and_survive_rewriting(ending, tmp_path):
+    roles = {"labels": "mood", "ids": "nr", "text": None}
+    table = pa.table({"embedding": [[1.0, 2.0], [3.0, 4.0]], "mood": ["x", "y"], "nr": [7, 8], "title": ["s", "t"]})
+    pq.write_table(
+        table.replace_schema_metadata(with_metadata(table.schema, {"roles": roles}).metadata), tmp_path / "a.parquet"
+    )
+    assert open_store(tmp_path / "a.parquet").columns == {"labels": "mood", "ids": "nr"}
+    assert open_store(tmp_path / "a.parquet", text="title", labels="title").columns == {
+        "labels": "title",
+        "text": "title",
+        "ids": "nr",
+    }
+    write_store(open_store(tmp_path / "a.parquet").without("ids"), tmp_path / f"b.{ending}")
+    again = open_store(tmp_path / f"b.{ending}")
+    assert again.columns == {"labels": "mood"}
+    assert again.labels.tolist() == ["x", "y"]
+
+
+@pytest.mark.parametrize(
+    "written", [b"{", b"[1]", b'{"roles": 3}', b'{"roles": {"by": "nr", "ids": "gone", "text": 5}}']
+)
+def test_damaged_or_foreign_records_of_roles_are_ignored(written, tmp_path):
+    table = pa.table({"embedding": [[1.0, 2.0]], "nr": [7], "id": [8]}).replace_schema_metadata({"isoscope": written})
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert open_store(tmp_path / "a.parquet").columns == {"ids": "id"}

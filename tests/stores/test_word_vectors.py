@@ -1,9 +1,12 @@
 """Word vectors in their published formats."""
 
+import pickle
+
 import numpy as np
 import pytest
 
 from isoscope import InputError
+from isoscope._core.errors import ShapeError
 from isoscope.stores.open import open_store
 
 
@@ -106,3 +109,29 @@ def test_binary_words_with_values_that_look_like_whitespace(tmp_path, newline):
 def test_malformed_binary_raises(data, message, tmp_path):
     with pytest.raises(InputError, match=rf"a\.bin.*{message}"):
         list(open_store(words(tmp_path, data, "a.bin")).chunks())
+
+
+@pytest.fixture
+def word_folder(tmp_path):
+    np.save(tmp_path / "vectors.npy", np.arange(6, dtype=np.float16).reshape(3, 2))
+    (tmp_path / "words.txt").write_bytes("\ufeffriver\r\nbank\r\nà propos\r\n".encode())
+    (tmp_path / "README.md").write_text("from somewhere")
+    return tmp_path
+
+
+def test_folder_of_an_array_and_words_is_a_store_of_words(word_folder):
+    store = open_store(word_folder)
+    assert (store.dtype, store.columns) == (np.float16, {"text": "word"})
+    assert store.text.tolist() == ["river", "bank", "à propos"]
+    np.testing.assert_array_equal(store.take([2, 0]), [[4, 5], [0, 1]])
+    assert [file.name for file in store.files] == ["vectors.npy", "words.txt"]
+    other = pickle.loads(pickle.dumps(store))  # as a worker process opens it
+    assert other.column("text", [1]).tolist() == ["bank"]
+    assert open_store(word_folder, frequency="1/rank").frequency.tolist() == [1, 1 / 2, 1 / 3]
+    assert open_store(word_folder, labels=["x", "y", "x"]).labels.tolist() == ["x", "y", "x"]
+
+
+def test_number_of_words_must_match_the_array(word_folder):
+    (word_folder / "words.txt").write_text("river\nbank\n")
+    with pytest.raises(ShapeError, match=r"words\.txt has 2 words but vectors\.npy has 3 rows: need one word per row"):
+        open_store(word_folder)

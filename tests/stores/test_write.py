@@ -15,7 +15,8 @@ from isoscope.stores.store import Batch
 from isoscope.stores.write import write_store
 from tests.stores.conftest import FORMATS, D, N
 
-ENDINGS = ["npy", "safetensors", "parquet"]
+TABLES = ["parquet", "arrow"]
+ENDINGS = ["npy", "safetensors", *TABLES]
 each_ending = pytest.mark.parametrize("ending", ENDINGS)
 
 
@@ -23,7 +24,7 @@ FLAT = {"a.npy", "fortran.npy", "a.parquet", "a.csv", "shards"}
 
 
 @pytest.mark.parametrize(
-    ("form", "ending"), [(f, e) for f in FORMATS for e in ENDINGS if e == "parquet" or f.name in FLAT], ids=str
+    ("form", "ending"), [(f, e) for f in FORMATS for e in ENDINGS if e in TABLES or f.name in FLAT], ids=str
 )
 def test_every_store_can_be_written_and_read_back(form, ending, written, tmp_path, truth):
     store = open_store(written(form))
@@ -33,7 +34,7 @@ def test_every_store_can_be_written_and_read_back(form, ending, written, tmp_pat
     assert (again.dtype, len(again)) == (store.dtype, N)
     np.testing.assert_array_equal(np.concatenate(list(again.chunks())), truth.vectors)
     assert os.listdir(tmp_path) == [path.name]
-    if ending == "parquet":
+    if ending in TABLES:
         assert again.columns == {role: role if name == INVERSE_RANK else name for role, name in store.columns.items()}
         assert again.guessed == store.guessed
         for role in store.columns:
@@ -83,7 +84,7 @@ def test_batches_of_any_size_are_written(ending, tmp_path, truth):
     for source in (batches(truth), list(batches(truth))):
         assert write_store(source, path) == N
         np.testing.assert_array_equal(np.concatenate(list(open_store(path).chunks())), truth.vectors)
-    if ending == "parquet":
+    if ending in TABLES:
         np.testing.assert_array_equal(open_store(path).labels, truth.labels)
 
 
@@ -138,7 +139,7 @@ def test_a_store_can_be_written_over_itself(tmp_path, truth):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("a.csv", r"a\.csv .* extension: need \.npy, \.safetensors or \.parquet"),
+        ("a.csv", r"a\.csv .* extension: need \.npy, \.safetensors, \.parquet or \.arrow"),
         ("plain", "extension"),
         ("no/a.npy", "no is not a folder"),
         ("folder.npy", "is a folder: pass the name of a file"),

@@ -79,7 +79,7 @@ OutputOption = Annotated[
         "--output",
         "-o",
         metavar="OUT",
-        help="Write to a .npy, .safetensors or .parquet file, a folder, or a database.",
+        help="Write to a .npy, .safetensors, .parquet or .arrow file, a folder, or a database.",
     ),
 ]
 RunFolderOption = Annotated[

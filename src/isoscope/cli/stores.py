@@ -39,7 +39,9 @@ def convert(
     source: SourceArgument,
     target: Annotated[
         str,
-        typer.Argument(metavar="TARGET", help="A .npy, .safetensors or .parquet file, or the address of a database."),
+        typer.Argument(
+            metavar="TARGET", help="A .npy, .safetensors, .parquet or .arrow file, or the address of a database."
+        ),
     ],
     columns: ColumnsOption = None,
     vectors_only: VectorsOnlyOption = False,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isoscope._core.errors import FileFormatError, InputError, MissingExtra, ParameterError
+from isoscope.embedding.model_files import download_settings, find_foreign_code
 from isoscope.embedding.texts import replace_surrogates
 from isoscope.embedding.tokens import Tokens
 from isoscope.embedding.transformer import HubTokenizer, format_trust_error
@@ -116,17 +116,23 @@ def _load(name: str, device: str | None, trust: bool) -> Any:
             'pool="sentence-transformers" needs the package sentence-transformers: pip install '
             '"isoscope[sentence-transformers]"'
         ) from error
-    place = resolve_model_path(name)
-    if Path(place).is_dir() and not (Path(place) / "modules.json").is_file():
+    place, revision = resolve_model_path(name), None
+    folder = Path(place)
+    if folder.is_dir() and not (folder / "modules.json").is_file():
         raise FileFormatError(
             f"{name} is not a Sentence Transformers model because it has no modules.json: "
             'use pool="mean", "cls" or "last"'
         )
-    if not trust and _has_custom_code(Path(place)):
-        raise ParameterError(format_trust_error(name))
     with mute_transformers():
         try:
-            return SentenceTransformer(place, device=device, trust_remote_code=trust)
+            if not folder.is_dir():
+                folder = download_settings(place)
+                revision = folder.name  # the settings that are checked are those that are loaded
+            if not trust and (found := find_foreign_code(folder)):
+                raise ParameterError(format_trust_error(name, found))
+            return SentenceTransformer(place, device=device, trust_remote_code=trust, revision=revision)
+        except InputError:
+            raise
         except LOAD_ERRORS as error:
             needed = "trust_remote_code" in str(error)
             why = (
@@ -135,15 +141,3 @@ def _load(name: str, device: str | None, trust: bool) -> Any:
                 else format_load_error(name, error, "loaded by Sentence Transformers")
             )
             raise FileFormatError(why) from error
-
-
-def _has_custom_code(folder: Path) -> bool:
-    """Return whether a model folder uses modules from other packages.
-
-    Versions of Sentence Transformers before 6 would run them without asking.
-    """
-    try:
-        modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
-        return any(not module["type"].startswith("sentence_transformers.") for module in modules)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        return False  # a name on the hub, or a damaged folder, which fails when it is loaded

@@ -14,6 +14,7 @@ import numpy as np
 from isoscope._core.errors import NotFoundError
 from isoscope.embedding.tokens import Tokens
 from isoscope.stores.open import open_store
+from isoscope.stores.word_vectors import word_folder_files
 
 if TYPE_CHECKING:
     from isoscope.embedding.embedder import WindowBatch
@@ -118,11 +119,10 @@ class WordEmbedder:
 
 def open_words(model: str) -> WordEmbedder | None:
     """Open word vectors in a file, or in a folder with `vectors.npy` and `words.txt`; return None for anything else."""
+    return WordEmbedder(open_store(Path(model).expanduser()), model) if is_word_source(model) else None
+
+
+def is_word_source(model: str) -> bool:
+    """Return whether a path denotes word vectors: a file, or a folder with `vectors.npy` and `words.txt`."""
     path = Path(model).expanduser()
-    if path.is_file():
-        return WordEmbedder(open_store(path), model)
-    vectors, words = path / "vectors.npy", path / "words.txt"
-    if vectors.is_file() and words.is_file():
-        lines = words.read_text(encoding="utf-8").split("\n")
-        return WordEmbedder(open_store(vectors, text=lines[:-1] if lines[-1] == "" else lines), model)
-    return None
+    return path.is_file() or word_folder_files(path) is not None

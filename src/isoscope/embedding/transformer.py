@@ -311,11 +311,11 @@ def transformer_folder(place: str) -> str:
     return place
 
 
-def format_trust_error(name: str) -> str:
-    """Return the error message for a model that comes with its own code."""
+def format_trust_error(name: str, where: str = "") -> str:
+    """Return the error message for a model that comes with its own code; `where` states what names that code."""
     return (
-        f"{name} comes with its own code, which runs only if you allow it: read that code, then pass "
-        "trust_remote_code=True (on the command line: --trust-remote-code)"
+        f"{name} comes with its own code{where and f' ({where})'}, which runs only if you allow it: read that code, "
+        "then pass trust_remote_code=True (on the command line: --trust-remote-code)"
     )
 
 

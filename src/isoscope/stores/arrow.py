@@ -15,7 +15,7 @@ from isoscope._io.tables import check_unique
 from isoscope.stores.columns import choose_columns, choose_dimensions, choose_vectors, have_common_pattern
 from isoscope.stores.in_memory import check_rows
 from isoscope.stores.store import Piece, Store
-from isoscope.stores.table_schema import Layout, wide_layout
+from isoscope.stores.table_schema import Layout, read_roles, wide_layout
 
 if TYPE_CHECKING:
     from isoscope.stores.columns import ColumnSpec
@@ -53,7 +53,7 @@ class ArrowStore(Store):
         if not sum(pieces.lengths):
             raise MissingValueError(f"{where} has no rows: need at least one vector")
         self._ends = np.cumsum(pieces.lengths)
-        columns = choose_columns(plain, wanted, where)
+        columns = choose_columns(plain, wanted, where, read_roles(pieces.schema))
         if len(self._lists) == 1 and _is_list(fields[self._lists[0]]):
             kind = fields[self._lists[0]]
             self._wide = False

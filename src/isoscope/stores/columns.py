@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -108,8 +108,13 @@ def choose_vectors(candidates: Sequence[str], wanted: ColumnSpec, where: str, *,
     )
 
 
-def choose_columns(available: Sequence[str], wanted: ColumnSpec, where: str) -> dict[str, str]:
-    """Return a column for each role whose values were not passed: the requested column, or one with a common name."""
+def choose_columns(
+    available: Sequence[str], wanted: ColumnSpec, where: str, recorded: Mapping[str, str | None] | None = None
+) -> dict[str, str]:
+    """Return a column for each role whose values were not passed: the requested column, or one with a common name.
+
+    `recorded` contains the columns that a file itself declares for some roles; None means that it has no such column.
+    """
     chosen: dict[str, str] = {}
     for role in ROLES:
         requested = wanted.roles.get(role)
@@ -122,7 +127,7 @@ def choose_columns(available: Sequence[str], wanted: ColumnSpec, where: str) -> 
                 raise NotFoundError(f"{where} has no column {requested} for {role}: {has}")
             chosen[role] = requested
         elif requested is None:
-            name = _usual_name(available, role)
+            name = _declared_or_usual_name(available, role, recorded or {})
             is_text = role == "groups" and name in chosen.values()  # a column of texts may also be called document
             if name is not None and not is_text:
                 chosen[role] = name
@@ -162,6 +167,12 @@ def _family(name: str) -> tuple[str, str] | None:
     """Return what the names of related columns have in common: the text before and after their last number."""
     numbered = _NUMBERED.fullmatch(name)
     return (numbered[1], numbered[2]) if numbered else None
+
+
+def _declared_or_usual_name(available: Sequence[str], role: str, recorded: Mapping[str, str | None]) -> str | None:
+    if role in recorded and role in _USUAL and recorded[role] in (None, *available):
+        return recorded[role]
+    return _usual_name(available, role)
 
 
 def _usual_name(available: Sequence[str], role: str) -> str | None:

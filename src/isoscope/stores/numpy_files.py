@@ -39,6 +39,12 @@ class _Header(NamedTuple):
 
 def open_npy(path: Path, wanted: ColumnSpec) -> Store:
     """Open the array in an .npy file."""
+    rows = map_npy(path, wanted)
+    return IndexedStore(path.name, rows, choose_columns((), wanted, str(path)), {})
+
+
+def map_npy(path: Path, wanted: ColumnSpec) -> MappedArray:
+    """Return the rows of the array in an .npy file; raise an error if it is not an array of vectors."""
     with path.open("rb") as file:
         header = _header(file, str(path))
     if wanted.vectors is not None:
@@ -47,8 +53,7 @@ def open_npy(path: Path, wanted: ColumnSpec) -> Store:
         )
     check_rows(header.shape, header.dtype, str(path))
     check_size(path, header.length, header.nbytes, header.shape)
-    columns = choose_columns((), wanted, str(path))
-    return IndexedStore(path.name, _map_array(path, header, 0), columns, {})
+    return _map_array(path, header, 0)
 
 
 def open_stdin(wanted: ColumnSpec) -> Store:

@@ -73,6 +73,7 @@ def open_store(
         - a text file, optionally compressed as `.gz`: GloVe, word2vec or fastText `.txt` and `.vec`, `.jsonl`, `.csv`
           or `.tsv`;
         - a folder of such files, or a glob pattern;
+        - a folder with word vectors: the array `vectors.npy`, and `words.txt` with one word per line;
         - ``"-"`` for `.npy` data on standard input;
         - the address of a database: ``"postgresql://user@host/db?table=docs"``, ``"qdrant:PATH#collection"``,
           ``"lancedb:PATH#table"`` or ``"chroma:PATH#collection"``;
@@ -174,6 +175,8 @@ def _open_path(name: str, wanted: ColumnSpec) -> Store:
     path = Path(name).expanduser()
     try:
         if path.is_dir():
+            if word_vectors.word_folder_files(path) is not None:
+                return _open_word_folder(path, wanted)
             warn_if_unfinished(path)
             return _open_shards(path.name or str(path), _shards_in(path), wanted)
         if path.exists():
@@ -211,6 +214,16 @@ def _reopen_file(path: Path, wanted: ColumnSpec, size: int) -> Store:
     store = _open_file(path, wanted)
     if path.stat().st_size != size:
         raise FileFormatError(f"{path} changed after it was opened: open it again")
+    return store
+
+
+def _open_word_folder(folder: Path, wanted: ColumnSpec) -> Store:
+    files = word_vectors.word_folder_files(folder)
+    if files is None:
+        raise FileFormatError(f"{folder} changed after it was opened: open it again")
+    store = word_vectors.open_word_folder(folder.name or str(folder), *files, wanted)
+    store.files = files
+    store.reopen_with(_open_word_folder, folder.absolute(), wanted.without_values())
     return store
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 VECTOR_COLUMN = "embedding"
 """The default name of the vector column in a table."""
 
+_METADATA_KEY = b"isoscope"  # the key of the JSON object that isoscope writes into the metadata of a schema
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -75,6 +77,28 @@ class Layout:
         import pyarrow as pa
 
         return Layout(pa.schema(fields, metadata=self.schema.metadata), self.vectors)
+
+
+def read_metadata(schema: Any) -> dict[str, Any]:
+    """Return the JSON object that isoscope wrote into the metadata of an Arrow schema; empty if there is none."""
+    try:
+        content = json.loads((schema.metadata or {})[_METADATA_KEY])
+    except (LookupError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def with_metadata(schema: Any, content: Mapping[str, Any]) -> Any:
+    """Return an Arrow schema with a JSON object in its metadata, which `read_metadata` returns."""
+    return schema.with_metadata({**(schema.metadata or {}), _METADATA_KEY: json.dumps(content).encode()})
+
+
+def read_roles(schema: Any) -> dict[str, str | None]:
+    """Return the column of each role that the metadata of an Arrow schema declares; None means no column."""
+    roles = read_metadata(schema).get("roles")
+    if not isinstance(roles, dict):
+        return {}
+    return {role: name for role, name in roles.items() if name is None or isinstance(name, str)}
 
 
 def output_names(store: Store) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Stores over word vectors: GloVe, word2vec and fastText text files, and word2vec binary files."""
+"""Stores over word vectors: GloVe, word2vec and fastText files, and folders with an array and a list of words."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope._core.errors import FileFormatError, plural
+from isoscope._core.errors import FileFormatError, ShapeError, plural
 from isoscope._io.lines import LineBlock, parse_numbers, read_lines
 from isoscope.stores.columns import INVERSE_RANK, choose_columns
 from isoscope.stores.in_memory import check_rows
+from isoscope.stores.numpy_files import map_npy
 from isoscope.stores.store import IndexedStore
 from isoscope.stores.text_rows import LineStore
 
@@ -247,3 +248,25 @@ def open_word_binary(path: Path, wanted: ColumnSpec) -> Store:
     rows = _WordBinary(path, n, dim, len(head))
     table = {"word": _Words(rows), "rank": _Ranks(n, "rank"), INVERSE_RANK: _Ranks(n, INVERSE_RANK)}
     return IndexedStore(path.name, rows, _columns(wanted, str(path)), table)
+
+
+def word_folder_files(folder: Path) -> tuple[Path, Path] | None:
+    """Return the files `vectors.npy` and `words.txt` of a folder of word vectors, or None if one is missing."""
+    vectors, words = folder / "vectors.npy", folder / "words.txt"
+    return (vectors, words) if vectors.is_file() and words.is_file() else None
+
+
+def open_word_folder(name: str, vectors: Path, words: Path, wanted: ColumnSpec) -> Store:
+    """Open an .npy array and a text file with the word of each row on a line of its own.
+
+    The words may be in any order, so that their ranks become frequencies only on request.
+    """
+    rows = map_npy(vectors, wanted)
+    lines = [line for block in read_lines(words) for line in block.decode(words)]
+    n = rows.shape[0]
+    if len(lines) != n:
+        raise ShapeError(
+            f"{words} has {plural(len(lines), 'word')} but {vectors.name} has {plural(n, 'row')}: need one word per row"
+        )
+    table = {"word": np.array(lines, object), "rank": _Ranks(n, "rank"), INVERSE_RANK: _Ranks(n, INVERSE_RANK)}
+    return IndexedStore(name, rows, choose_columns([*table], wanted, str(vectors.parent)), table)

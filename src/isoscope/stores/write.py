@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from io import BytesIO, FileIO
 from itertools import chain
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
     from isoscope._io.progress import Progress
     from isoscope.stores.table_schema import Layout
 
-ENDINGS = (".npy", ".safetensors", ".parquet")
+TABLE_ENDINGS = (".parquet", ".arrow")
+"""The extensions of files that can store columns in addition to the vectors."""
+ENDINGS = (".npy", ".safetensors", *TABLE_ENDINGS)
 _SAFETENSORS_DTYPES = {"f8": "F64", "f4": "F32", "f2": "F16", "i8": "I64", "i4": "I32", "i2": "I16", "i1": "I8"}
 _SAFETENSORS_DTYPES |= {"u8": "U64", "u4": "U32", "u2": "U16", "u1": "U8"}
 _WRITE_BYTES = 2**20  # bytes per write call, so that the data is still in the CPU cache when the kernel copies it
@@ -51,14 +54,14 @@ def write_store(
     source : store, array, iterable of Batch, or anything that `open_store` accepts
         The vectors to write. Their dtype is kept (float16, float32, float64, integers); bfloat16 becomes float32.
     output : path or database address
-        A file name that ends in `.npy`, `.safetensors` or `.parquet`. A `.safetensors` file contains one tensor,
-        ``embeddings``. A `.parquet` file contains a column of fixed-size lists, with the name from the source, or
-        ``embedding``. Or the address of a database (see `open_store`): rows are written under their ids, or under their
-        row numbers if they have none. Rows that an earlier, interrupted call wrote are skipped.
+        A file name that ends in `.npy`, `.safetensors`, `.parquet` or `.arrow`. A `.safetensors` file contains one
+        tensor, ``embeddings``. A `.parquet` or `.arrow` file contains a column of fixed-size lists, with the name from
+        the source, or ``embedding``. Or the address of a database (see `open_store`): rows are written under their ids,
+        or under their row numbers if they have none. Rows that an earlier, interrupted call wrote are skipped.
     columns : bool
         Whether to write the other columns too. A table keeps all its columns, in the same order and with the same
-        types. For any other source, labels, types, text and ids are written under their own names. Parquet files and
-        databases can store these columns; `.npy` and `.safetensors` files contain only the vectors.
+        types. For any other source, labels, types, text and ids are written under their own names. Parquet files, Arrow
+        files and databases can store these columns; `.npy` and `.safetensors` files contain only the vectors.
     restart : bool
         Whether to delete the rows that an earlier call wrote to the database. A file is always written from the
         beginning.
@@ -94,7 +97,8 @@ def write_store(
             )
         store = source if isinstance(source, Store) else open_store(source)
         return write_without_guessed_columns(
-            store, lambda store: _write_store_file(store, path, columns and path.suffix.lower() == ".parquet", report)
+            store,
+            lambda store: _write_store_file(store, path, columns and path.suffix.lower() in TABLE_ENDINGS, report),
         )
 
 
@@ -117,7 +121,7 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
     """Return the path of a file to write; raise an `OutputError` if its extension or its folder cannot be used."""
     path = Path(path).expanduser()
     if path.suffix.lower() not in ENDINGS:
-        raise OutputError(f"{path} does not have a supported extension: need .npy, .safetensors or .parquet")
+        raise OutputError(f"{path} does not have a supported extension: need .npy, .safetensors, .parquet or .arrow")
     if not path.parent.is_dir():
         raise OutputError(f"{path.parent} is not a folder: create it first, or choose another location")
     if path.is_dir():
@@ -174,8 +178,9 @@ class Target(Protocol):
 def open_target(path: Path, ending: str, first: Batch, layout: Layout | None) -> Target:
     """Create a file for rows with the same columns and dtype as the first batch."""
     dtype, dim = first.vectors.dtype.newbyteorder("<"), first.vectors.shape[1]
-    if ending == ".parquet":
-        return ParquetTarget(path, (layout or role_layout(first)).with_vectors(dtype, dim))
+    if ending in TABLE_ENDINGS:
+        table = ParquetTarget if ending == ".parquet" else ArrowTarget
+        return table(path, (layout or role_layout(first)).with_vectors(dtype, dim))
     header = _npy_header if ending == ".npy" else _safetensors_header
     return ArrayTarget(path, header(dtype, dim), dtype.itemsize * dim)
 
@@ -237,26 +242,29 @@ class ArrayTarget:
                 self._allocated = at + ahead
 
 
-class ParquetTarget:
-    """A Parquet file with one row group per batch."""
+class TableTarget(ABC):
+    """A table with one row group or record batch per batch."""
+
+    format: ClassVar[str]
 
     def __init__(self, path: Path, layout: Layout) -> None:
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         self._layout = layout
         self._vector_type = layout.schema.field(layout.vectors).type
         self.rows = 0
         self._file = _UnbufferedFile(path, "wb")
-        names = [field.name for field in layout.others]
         try:
-            self._writer = pq.ParquetWriter(self._file, layout.schema, use_dictionary=names)
+            self._writer = self._open_writer()
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
             self._file.close()
             raise FileFormatError(
-                f"Parquet cannot store a column: {' '.join(str(error).split())[:200]}; write only the vectors with "
-                "columns=False (on the command line: --vectors-only)"
+                f"{self.format} cannot store a column: {' '.join(str(error).split())[:200]}; write only the vectors "
+                "with columns=False (on the command line: --vectors-only)"
             ) from error
+
+    @abstractmethod
+    def _open_writer(self) -> Any: ...
 
     def write(self, batch: Batch) -> None:
         """See `Target`."""
@@ -266,9 +274,13 @@ class ParquetTarget:
         columns = {self._layout.vectors: lists, **self._role_columns(batch)}
         if batch.other_columns is not None:
             columns |= dict(zip(batch.other_columns.schema.names, batch.other_columns.columns, strict=True))
-        schema = self._layout.schema
-        self._writer.write_batch(pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema))
+        self._write([columns[name] for name in self._layout.schema.names])
         self.rows += len(batch.vectors)
+
+    def _write(self, columns: list[Any]) -> None:
+        import pyarrow as pa
+
+        self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._layout.schema))
 
     def finish(self) -> None:
         """See `Target`."""
@@ -276,7 +288,6 @@ class ParquetTarget:
 
     def close(self) -> None:
         """See `Target`."""
-        self._writer.is_open = False  # otherwise pyarrow writes a footer when the writer is garbage-collected
         self._file.close()
 
     def _role_columns(self, batch: Batch) -> dict[str, Any]:
@@ -291,6 +302,48 @@ class ParquetTarget:
             raise ParameterError(
                 f"the columns of the batch at row {batch.start} have a different type than in earlier batches: {error}"
             ) from error
+
+
+class ParquetTarget(TableTarget):
+    """A Parquet file."""
+
+    format = "Parquet"
+
+    def _open_writer(self) -> Any:
+        import pyarrow.parquet as pq
+
+        names = [field.name for field in self._layout.others]
+        return pq.ParquetWriter(self._file, self._layout.schema, use_dictionary=names)
+
+    def close(self) -> None:
+        """See `Target`."""
+        self._writer.is_open = False  # otherwise pyarrow writes a footer when the writer is garbage-collected
+        super().close()
+
+
+class ArrowTarget(TableTarget):
+    """An uncompressed Arrow (Feather) file; dictionary-encoded columns are decoded.
+
+    Such a file can contain only one dictionary per column, which is unknown before all batches are read.
+    """
+
+    format = "Arrow"
+
+    def _open_writer(self) -> Any:
+        import pyarrow as pa
+
+        schema = self._layout.schema
+        fields = [
+            field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field for field in schema
+        ]
+        self._schema = pa.schema(fields, metadata=schema.metadata)
+        return pa.ipc.new_file(self._file, self._schema)
+
+    def _write(self, columns: list[Any]) -> None:
+        import pyarrow as pa
+
+        plain = [each.dictionary_decode() if pa.types.is_dictionary(each.type) else each for each in columns]
+        self._writer.write_batch(pa.RecordBatch.from_arrays(plain, schema=self._schema))
 
 
 def _npy_header(dtype: np.dtype, dim: int) -> Callable[[int], bytes]:

@@ -28,6 +28,7 @@ from isoscope.stores.databases.write import write_to_database
 from isoscope.stores.open import open_store
 from isoscope.stores.store import Store
 from isoscope.stores.write import (
+    TABLE_ENDINGS,
     ArrayTarget,
     check_writable,
     is_folder,
@@ -73,12 +74,13 @@ def repair_store(
     repair : Repair
         A fitted repair.
     output : path or database address
-        The path of a `.npy`, `.safetensors` or `.parquet` file, the path of a folder, or the address of a database (see
-        `open_store`). A path denotes a folder if the folder exists or the path has no extension. In a folder, tables
-        are written as Parquet files with their columns, and anything else as `.npy` files. In a database, an existing
-        PostgreSQL table receives a new column, and a missing table is created.
+        The path of a `.npy`, `.safetensors`, `.parquet` or `.arrow` file, the path of a folder, or the address of a
+        database (see `open_store`). A path denotes a folder if the folder exists or the path has no extension. In a
+        folder, tables are written as Parquet files with their columns, and anything else as `.npy` files. In a
+        database, an existing PostgreSQL table receives a new column, and a missing table is created.
     columns : bool
-        Whether to write the other columns as well, if the output is Parquet or a database; see `write_store`.
+        Whether to write the other columns as well, if the output is a Parquet or Arrow file, a folder or a database;
+        see `write_store`.
     restart : bool
         Whether to delete what an earlier run wrote to the folder or the database, and start from the beginning.
     engine : {"local", "dask"}, address of a Dask scheduler, or dask.distributed.Client
@@ -142,7 +144,7 @@ def repair_store(
             raise OutputError(f"{path} is the source: write to another file")
         if sum(file.stat().st_size for file in store.files) > _LARGE_SOURCE:
             say("if this run is interrupted, it cannot be resumed; write to a folder to be able to resume")
-        columns = columns and path.suffix.lower() == ".parquet"
+        columns = columns and path.suffix.lower() in TABLE_ENDINGS
         return write_without_guessed_columns(
             store, lambda store: _write_file(repair, store, path, columns, report, say)
         )
