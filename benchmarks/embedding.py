@@ -70,7 +70,7 @@ def bare(model: Any, batches: list[dict[str, torch.Tensor]]) -> float:
 def extracted(model: Any, tokenizer: Any, texts: Path, store: Path) -> float:
     shutil.rmtree(store, ignore_errors=True)
     start = time.perf_counter()
-    isoscope.embed(model, texts, store, tokenizer=tokenizer)
+    isoscope.embed(model, texts, store, pool="tokens", tokenizer=tokenizer)
     return time.perf_counter() - start
 
 
@@ -114,7 +114,7 @@ def tell_peak(model: Path, texts: Path, copies: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         longer = Path(folder, "texts.txt")
         longer.write_bytes(copies * texts.read_bytes())
-        isoscope.embed(str(model), longer, Path(folder, "store"))
+        isoscope.embed(str(model), longer, Path(folder, "store"), pool="tokens")
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 
 

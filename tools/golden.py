@@ -750,12 +750,14 @@ def store_shards(folder: Path) -> Parts:
 def embed_tokens(folder: Path) -> Parts:
     """The token states of every layer of an encoder, in memory and in a folder, and an audit of each layer."""
     texts, labels = make_opinions(40)
-    written = isoscope.embed(encoder(), texts, folder / "states", labels=labels)
+    written = isoscope.embed(encoder(), texts, folder / "states", pool="tokens", labels=labels)
     layers = isoscope.audit(folder / "states", by="layer")
     return {
         "folder": all_rows(written),
-        "memory": all_rows(isoscope.embed(encoder(), texts, layers=[0, -1], window=8, stride=4)),
-        "half": all_rows(isoscope.embed(encoder(), texts, layers=1, dtype="float16", max_tokens=100, seed=1)),
+        "memory": all_rows(isoscope.embed(encoder(), texts, pool="tokens", layers=[0, -1], window=8, stride=4)),
+        "half": all_rows(
+            isoscope.embed(encoder(), texts, pool="tokens", layers=1, dtype="float16", max_tokens=100, seed=1)
+        ),
         "audit": layers.to_dict(),
         "page": page_of(layers, folder),
     }
@@ -765,7 +767,8 @@ def embed_tokens(folder: Path) -> Parts:
 def embed_pooled(folder: Path) -> Parts:
     """Texts embedded with an encoder and a decoder, as the mean, first or last token state."""
     texts = make_opinions(40)[0]
-    found = {pool: all_rows(isoscope.embed(encoder(), texts, pool=pool)) for pool in ("mean", "cls", "last")}
+    pools = ("mean", "cls", "last")
+    found = {pool: all_rows(isoscope.embed(encoder(), texts, pool=pool, layers="all")) for pool in pools}
     return found | {"decoder": all_rows(isoscope.embed(decoder(), texts, pool="last", layers=-1))}
 
 

@@ -35,7 +35,7 @@ def here(model, tmp_path, monkeypatch):
 
 
 def test_reports_inputs_and_outputs(here, capsys):
-    assert main(["embed", "encoder", "texts.txt", "-o", "states", "--layers", "0,-1"]) == 0
+    assert main(["embed", "encoder", "texts.txt", "-o", "states", "--pool", "tokens", "--layers", "0,-1"]) == 0
     captured = capsys.readouterr()
     noted = json.loads((here / "states" / "_embedding.json").read_text())
     assert captured.out == f"states: 2 layers of {noted['rows']:,} vectors, 32 dimensions\n"
@@ -46,7 +46,7 @@ def test_reports_inputs_and_outputs(here, capsys):
         "layer-00-00000.arrow",
         "layer-02-00000.arrow",
     ]
-    assert main(["embed", "encoder", "texts.txt", "-o", "states", "--layers", "0,2"]) == 0
+    assert main(["embed", "encoder", "texts.txt", "-o", "states", "--pool", "tokens", "--layers", "0,2"]) == 0
     assert "states is already complete" in capsys.readouterr().err
 
 
@@ -57,12 +57,12 @@ def test_output_can_be_audited(here, capsys):
     first, _, rest = capsys.readouterr().out.partition("\n")
     assert first == "states: 20 vectors, 32 dimensions"
     found = json.loads(rest)
-    assert found["columns"] == {"labels": "label", "text": "text"}
+    assert found["columns"] == {"labels": "mood", "text": "prompt"}
     assert found["source"]["dtype"] == "float16"
 
 
 def test_an_audit_treats_the_tokens_of_a_text_as_dependent(here, capsys):
-    assert main(["embed", "encoder", "texts.txt", "-o", "states", "--layers", "-1"]) == 0
+    assert main(["embed", "encoder", "texts.txt", "-o", "states", "--pool", "tokens", "--layers", "-1"]) == 0
     capsys.readouterr()
     assert main(["audit", "states", "--json", "-"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -83,7 +83,7 @@ def test_an_audit_treats_the_tokens_of_a_text_as_dependent(here, capsys):
         (["encoder", "texts.csv"], "texts"),
         (["encoder", "texts.txt", "--layers", "first"], '--layers first: need "all"'),
         (["encoder", "texts.txt", "--layers", "7"], "layer is 7"),
-        (["encoder", "texts.txt", "--columns", "ids=x"], "only text= and labels="),
+        (["encoder", "texts.txt", "--columns", "types=x"], "only text=, labels= and ids="),
         (["encoder", "texts.txt", "--pool", "sentence-transformers"], "modules.json"),
         (["encoder", "texts.txt", "--window", "1"], "special tokens"),
     ],
@@ -104,7 +104,7 @@ def test_ctrl_c_keeps_finished_work_and_says_how_to_resume(here, capsys):
         "shards.ShardWriter.commit = slowly\n"
         "sys.exit(main(sys.argv[1:]))"
     )
-    command = [sys.executable, "-c", slow, "embed", "encoder", "texts.txt", "-o", "states"]
+    command = [sys.executable, "-c", slow, "embed", "encoder", "texts.txt", "-o", "states", "--pool", "tokens"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
         assert run.stdout.readline() == "done\n"
         time.sleep(0.1)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 import isoscope
-from isoscope import DataWarning, InputError, embed, open_store
+from isoscope import DataWarning, InputError, open_store
 from isoscope.embedding import run
 from tests.finetuning import toy
 
@@ -39,6 +40,7 @@ def decoder(tmp_path_factory):
 
 
 TEXTS, LABELS = toy.opinions(30)
+embed = partial(isoscope.embed, pool="tokens")  # rows are tokens where a test does not choose another pooling
 
 
 def states_of(folder, text, **more):
@@ -373,7 +375,9 @@ def test_damaged_part_is_recomputed(encoder, tmp_path, small_blocks, harm):
         ({"special_tokens": "keep"}, "special tokens was drop, is keep"),
         ({"dtype": "float16"}, "dtype was float32, is float16"),
         ({"max_tokens": 50}, "max tokens was not set, is 50"),
-        ({"labels": LABELS}, "the texts or their tokens differ"),
+        ({"labels": LABELS}, "the texts or their tokens, labels or ids differ"),
+        ({"ids": LABELS}, "the texts or their tokens, labels or ids differ"),
+        ({"truncate": True}, "truncate was False, is True"),
     ],
 )
 def test_changed_settings_raise_with_the_difference(encoder, tmp_path, options, words):
@@ -398,8 +402,9 @@ def test_folders_with_other_files_raise(encoder, tmp_path):
     with pytest.raises(InputError, match=r"contains other files, such as thesis\.txt"):
         embed(encoder, TEXTS, tmp_path / "mine", restart=True)
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+    (tmp_path / "mine" / "notes").write_text("more work")
     with pytest.raises(InputError, match="is a file"):
-        embed(encoder, TEXTS, tmp_path / "mine" / "thesis.txt")
+        embed(encoder, TEXTS, tmp_path / "mine" / "notes")
     with pytest.raises(InputError, match="is not a folder"):
         embed(encoder, TEXTS, tmp_path / "no" / "such")
 
@@ -435,7 +440,7 @@ def slowly(self, parts):
     print(self.blocks_done, flush=True)
     time.sleep(0.05)
 shards.ShardWriter.commit = slowly
-embedding.embed(sys.argv[1], sys.argv[2], sys.argv[3])
+embedding.embed(sys.argv[1], sys.argv[2], sys.argv[3], pool="tokens")
 """
 
 

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,8 @@ from tests.finetuning import toy
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
+
+embed = partial(isoscope.embed, pool="tokens")  # rows are tokens where a test does not choose another pooling
 
 
 @pytest.fixture(autouse=True)
@@ -108,7 +111,7 @@ def family(name: str):
 def test_rows_equal_states_of_the_model_alone(name, tmp_path):
     model, words = family(name), toy.tokenizer(classifying=True)
     texts = toy.opinions(30, 3)[0]
-    isoscope.embed(model, texts, tmp_path / "s", tokenizer=words, special_tokens="keep", batch_tokens=150)
+    embed(model, texts, tmp_path / "s", tokenizer=words, special_tokens="keep", batch_tokens=150)
     found = table(tmp_path / "s")
     layers, documents = found["layer"].to_numpy(), found["document"].to_numpy()
     inner = model.get_encoder() if name == "bart" else model
@@ -133,7 +136,7 @@ def test_special_tokens_are_where_the_tokenizer_puts_them(tmp_path):
             vocab_size=4, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
         )
     )
-    isoscope.embed(model, ["x y"], tmp_path / "s", tokenizer=words, special_tokens="keep", layers=[0])
+    embed(model, ["x y"], tmp_path / "s", tokenizer=words, special_tokens="keep", layers=[0])
     assert table(tmp_path / "s")["token_id"].to_pylist() == [0, 2, 3, 1]
 
 
@@ -143,7 +146,7 @@ def test_padding_token_outside_the_vocabulary_is_supported():
         vocab_size=len(words), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
     )
     words.add_special_tokens({"pad_token": "<pad>"})  # as many a decoder's tokenizer has it, and the model does not
-    found = isoscope.embed(transformers.LlamaModel(config), ["a b c", "a"], tokenizer=words)
+    found = embed(transformers.LlamaModel(config), ["a b c", "a"], tokenizer=words)
     assert len(found) == 2 * 4
 
 
@@ -153,7 +156,7 @@ def test_checkpoint_with_missing_layers_raises(bert, tmp_path):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 4}))
     with pytest.raises(InputError, match="lacks"):
-        isoscope.embed(str(folder), ["a b"])
+        embed(str(folder), ["a b"])
 
 
 def test_remote_code_is_not_run(bert, tmp_path):
@@ -167,7 +170,7 @@ def test_remote_code_is_not_run(bert, tmp_path):
         modules = [{"idx": 0, "name": "0", "path": "", "type": "evil.Evil"}]
         (folder / "modules.json").write_text(json.dumps(modules))
         with pytest.raises(InputError, match="trust"):
-            isoscope.embed(str(folder), ["a b"], pool=pool)
+            embed(str(folder), ["a b"], pool=pool)
         assert not mark.exists()
 
 
@@ -179,7 +182,7 @@ def test_loaded_model_keeps_hooks_mode_and_gradients(bert):
     model.train()
     hooks = lambda: sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())  # noqa: E731
     before = hooks()
-    isoscope.embed(model, ["a b", "c"], tokenizer=toy.tokenizer(classifying=True))
+    embed(model, ["a b", "c"], tokenizer=toy.tokenizer(classifying=True))
     assert model.training
     assert all(weight.grad is None and weight.requires_grad for weight in model.parameters())
     assert hooks() == before
@@ -187,13 +190,13 @@ def test_loaded_model_keeps_hooks_mode_and_gradients(bert):
 
 def test_layer_names_raise(bert):
     with pytest.raises(InputError, match="layer"):
-        isoscope.embed(str(bert), ["a b"], layers=["embeddings"])
+        embed(str(bert), ["a b"], layers=["embeddings"])
 
 
 def test_non_models_raise():
     for pool in ("tokens", "sentence-transformers"):
         with pytest.raises(InputError, match="model"):
-            isoscope.embed(5, ["a b"], pool=pool, tokenizer=toy.tokenizer(classifying=True))
+            embed(5, ["a b"], pool=pool, tokenizer=toy.tokenizer(classifying=True))
 
 
 # windows
@@ -214,8 +217,8 @@ def test_mean_of_long_text_equals_mean_of_its_tokens(bert, tmp_path):
     text = " ".join(toy.WORDS * 5)
     for stride in (None, 3):
         kw = {"window": 12, "stride": stride, "special_tokens": "drop", "layers": [2]}
-        tokens = isoscope.embed(str(bert), [text, "a b"], **kw)
-        mean = isoscope.embed(str(bert), [text, "a b"], pool="mean", **kw)
+        tokens = embed(str(bert), [text, "a b"], **kw)
+        mean = embed(str(bert), [text, "a b"], pool="mean", **kw)
         n = len(toy.WORDS) * 5
         np.testing.assert_allclose(mean.take([0])[0], tokens.take(np.arange(n)).mean(axis=0), atol=1e-5)
 
@@ -228,7 +231,7 @@ def test_sample_has_requested_rows_with_their_own_text(vectors, tmp_path, seed):
     texts = ["a b c d e f g h i j", "k l", "m n o", "p"]
     for most in range(1, 16):
         folder = tmp_path / str(most)
-        isoscope.embed(vectors, texts, folder, max_tokens=most, seed=seed)
+        embed(vectors, texts, folder, max_tokens=most, seed=seed)
         found = table(folder)
         assert found.num_rows == most
         for token, document, position in zip(
@@ -241,7 +244,7 @@ def test_sample_has_exact_size_with_small_blocks(vectors, tmp_path, monkeypatch)
     blocks_of(monkeypatch, 1)
     texts = ["a b c d e f g h i j", "k l", "m n o", "p"]
     for seed in range(6):
-        isoscope.embed(vectors, texts, tmp_path / str(seed), max_tokens=9, seed=seed)
+        embed(vectors, texts, tmp_path / str(seed), max_tokens=9, seed=seed)
         assert table(tmp_path / str(seed)).num_rows == 9
 
 
@@ -250,62 +253,62 @@ def test_sample_has_exact_size_with_small_blocks(vectors, tmp_path, monkeypatch)
 
 def test_more_texts_than_labels_raise(vectors):
     with pytest.raises(InputError, match="labels has 2"):
-        isoscope.embed(vectors, ["a", "b", "c"], labels=[0, 1])
+        embed(vectors, ["a", "b", "c"], labels=[0, 1])
 
 
 def test_missing_labels_are_null(vectors, tmp_path):
-    isoscope.embed(vectors, ["a", "b", "c"], tmp_path / "s", labels=["x", float("nan"), None])
+    embed(vectors, ["a", "b", "c"], tmp_path / "s", labels=["x", float("nan"), None])
     assert table(tmp_path / "s")["label"].to_pylist() == ["x", None, None]
 
 
 def test_booleans_are_labels_of_one_type(vectors, tmp_path):
     for number, labels in enumerate(([True, False], np.array([True, False]), [np.True_, np.False_])):
-        isoscope.embed(vectors, ["a", "b"], tmp_path / str(number), labels=labels)
+        embed(vectors, ["a", "b"], tmp_path / str(number), labels=labels)
         assert table(tmp_path / str(number))["label"].to_pylist() == [1, 0]
 
 
 def test_unsupported_label_types_raise(vectors):
     for labels in ([2**70, 1], 5, "label"):
         with pytest.raises(InputError):
-            isoscope.embed(vectors, ["a", "b"], labels=labels)
+            embed(vectors, ["a", "b"], labels=labels)
 
 
 def test_invalid_text_lists_raise(vectors):
     pandas = pytest.importorskip("pandas")
     for texts in ({"text": ["a b"]}, pandas.DataFrame({"a": ["b c"]}), np.array([["a", "b"]]), [pandas.NA, ["a"]]):
         with pytest.raises(InputError):
-            isoscope.embed(vectors, texts)
+            embed(vectors, texts)
 
 
 def test_text_instead_of_path_raises(vectors):
     with pytest.raises(InputError):
-        isoscope.embed(vectors, "a b c " * 100)
+        embed(vectors, "a b c " * 100)
 
 
 def test_column_option_for_a_list_raises(vectors):
     for more in ({"text": "body"}, {"split": "paragraph"}):
         with pytest.raises(InputError):
-            isoscope.embed(vectors, ["a", "b"], **more)
+            embed(vectors, ["a", "b"], **more)
 
 
 def test_lone_surrogate_is_read(bert, tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_text('{"text": "a \\ud83d b"}\n')
     with pytest.warns(isoscope.DataWarning, match="vocabulary"):
-        isoscope.embed(str(bert), path, tmp_path / "s", layers=[0])
+        embed(str(bert), path, tmp_path / "s", layers=[0])
     assert table(tmp_path / "s")["token"].to_pylist()[::2] == ["a", "b"]
 
 
 def test_long_table_cell_is_read(vectors, tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("text\n" + "a b " * 50_000 + "\n")
-    assert len(isoscope.embed(vectors, path)) == 100_000
+    assert len(embed(vectors, path)) == 100_000
 
 
 def test_labels_may_be_missing_in_the_first_record(vectors, tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_text('{"text": "a"}\n{"text": "b", "label": 1}\n')
-    isoscope.embed(vectors, path, tmp_path / "s")
+    embed(vectors, path, tmp_path / "s")
     assert table(tmp_path / "s")["label"].to_pylist() == [None, 1]
 
 
@@ -314,11 +317,11 @@ def test_split_of_a_loaded_dataset_can_be_chosen(vectors):
     both = datasets.DatasetDict(
         {"train": datasets.Dataset.from_dict({"text": ["a b"]}), "test": datasets.Dataset.from_dict({"text": ["c"]})}
     )
-    assert len(isoscope.embed(vectors, both, part="train")) == 2
+    assert len(embed(vectors, both, part="train")) == 2
     with pytest.raises(InputError):
-        isoscope.embed(vectors, both["train"], part="test")
+        embed(vectors, both["train"], part="test")
     with pytest.raises(InputError):
-        isoscope.embed(vectors, datasets.Dataset.from_dict({"text": []}))
+        embed(vectors, datasets.Dataset.from_dict({"text": []}))
 
 
 @pytest.mark.parametrize("ending", ["\n", "\r\n"])
@@ -326,7 +329,7 @@ def test_split_of_a_loaded_dataset_can_be_chosen(vectors):
 def test_line_endings_and_byte_order_marks_are_not_text(bert, tmp_path, ending, mark):
     path = tmp_path / "t.txt"
     path.write_bytes((mark + ending.join(["a b", "", "c"])).encode())
-    isoscope.embed(str(bert), path, tmp_path / "s", layers=[0])
+    embed(str(bert), path, tmp_path / "s", layers=[0])
     found = table(tmp_path / "s")
     assert found["token"].to_pylist() == ["a", "b", "c"]
     assert found["document"].to_pylist() == [0, 0, 2]
@@ -336,7 +339,7 @@ def test_line_endings_and_byte_order_marks_are_not_text(bert, tmp_path, ending, 
 def test_word_list_with_windows_line_endings_is_read(tmp_path):
     np.save(tmp_path / "vectors.npy", np.eye(2, dtype=np.float16))
     (tmp_path / "words.txt").write_bytes(b"river\r\nbank\r\n")
-    assert len(isoscope.embed(tmp_path, ["river bank"])) == 2
+    assert len(embed(tmp_path, ["river bank"])) == 2
 
 
 # going on
@@ -347,12 +350,12 @@ def test_another_tokenizer_is_a_changed_setting(bert, tmp_path, monkeypatch):
     model = transformers.BertModel.from_pretrained(bert)
     words = toy.tokenizer(classifying=True)
     texts = toy.opinions(6)[0]
-    isoscope.embed(model, texts, tmp_path / "s", tokenizer=words)
+    embed(model, texts, tmp_path / "s", tokenizer=words)
     other = transformers.PreTrainedTokenizerFast(
         tokenizer_object=_upside_down(), unk_token="[UNK]", pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]"
     )
     with pytest.raises(InputError, match="different settings"):
-        isoscope.embed(model, texts, tmp_path / "s", tokenizer=other)
+        embed(model, texts, tmp_path / "s", tokenizer=other)
 
 
 def _upside_down():
@@ -366,32 +369,32 @@ def _upside_down():
 
 
 def test_settings_that_change_no_row_do_not_prevent_resuming(vectors, tmp_path):
-    isoscope.embed(vectors, ["a b"], tmp_path / "s")
-    isoscope.embed(vectors, ["a b"], tmp_path / "s", seed=3)
-    isoscope.embed(vectors, ["a b"], tmp_path / "s", stride=512)
+    embed(vectors, ["a b"], tmp_path / "s")
+    embed(vectors, ["a b"], tmp_path / "s", seed=3)
+    embed(vectors, ["a b"], tmp_path / "s", stride=512)
 
 
 def test_late_change_in_word_vectors_is_detected(tmp_path):
     path = tmp_path / "v.vec"
     lines = [f"w{i} {i} 1\n" for i in range(1500)]
     path.write_text("".join(lines))
-    isoscope.embed(path, ["w1 w1400"], tmp_path / "s")
+    embed(path, ["w1 w1400"], tmp_path / "s")
     path.write_text("".join([*lines[:1400], "w1400 9 9\n", *lines[1401:]]))
     with pytest.raises(InputError, match="weights differ"):
-        isoscope.embed(path, ["w1 w1400"], tmp_path / "s")
+        embed(path, ["w1 w1400"], tmp_path / "s")
 
 
 def test_interrupted_first_manifest_does_not_block_the_folder(vectors, tmp_path):
     (tmp_path / "s").mkdir()
     (tmp_path / "s" / "._embedding.json.0123456789abcdef.part").write_text("{")
-    isoscope.embed(vectors, ["a b"], tmp_path / "s")
+    embed(vectors, ["a b"], tmp_path / "s")
     assert sorted(path.name for path in (tmp_path / "s").iterdir()) == ["_embedding.json", "layer-00-00000.arrow"]
 
 
 def test_partial_file_of_earlier_run_is_removed(vectors, tmp_path):
-    isoscope.embed(vectors, ["a b"], tmp_path / "s")
+    embed(vectors, ["a b"], tmp_path / "s")
     (tmp_path / "s" / ".layer-00-00001.arrow.0123456789abcdef.part").write_bytes(b"half")
-    isoscope.embed(vectors, ["a b"], tmp_path / "s", restart=True)
+    embed(vectors, ["a b"], tmp_path / "s", restart=True)
     assert sorted(path.name for path in (tmp_path / "s").iterdir()) == ["_embedding.json", "layer-00-00000.arrow"]
 
 
@@ -405,8 +408,8 @@ def big_states(bert):
 def test_following_the_error_advice_works(bert, tmp_path):
     given = {"tokenizer": toy.tokenizer(classifying=True)}
     with pytest.raises(InputError, match="float32"):
-        isoscope.embed(big_states(bert), ["a b"], tmp_path / "s", dtype="float16", **given)
-    isoscope.embed(big_states(bert), ["a b"], tmp_path / "s", dtype="float32", **given)
+        embed(big_states(bert), ["a b"], tmp_path / "s", dtype="float16", **given)
+    embed(big_states(bert), ["a b"], tmp_path / "s", dtype="float32", **given)
 
 
 def test_nonfinite_states_are_not_blamed_on_the_precision(bert):
@@ -414,7 +417,7 @@ def test_nonfinite_states_are_not_blamed_on_the_precision(bert):
     with torch.no_grad():
         model.encoder.layer[0].output.LayerNorm.weight.fill_(float("nan"))
     with pytest.raises(InputError, match="NaN"):
-        isoscope.embed(model, ["a b"], dtype="float16", tokenizer=toy.tokenizer(classifying=True))
+        embed(model, ["a b"], dtype="float16", tokenizer=toy.tokenizer(classifying=True))
 
 
 def test_error_says_where_the_run_can_resume(vectors, tmp_path, monkeypatch):
@@ -430,7 +433,7 @@ def test_error_says_where_the_run_can_resume(vectors, tmp_path, monkeypatch):
 
     monkeypatch.setattr(ShardWriter, "write", full)
     with pytest.raises(OSError, match="No space") as caught:
-        isoscope.embed(vectors, ["a b c", "d", "e", "f", "g"], tmp_path / "s", window=1)
+        embed(vectors, ["a b c", "d", "e", "f", "g"], tmp_path / "s", window=1)
     assert "part 4 of" in caught.value.__notes__[0]
 
 
@@ -442,7 +445,7 @@ def test_short_texts_are_read_in_bounded_memory(bert, monkeypatch):
     monkeypatch.setattr(
         room, "make_pooling", lambda pool, block, *rest: sizes.append(len(block.documents)) or real(pool, block, *rest)
     )
-    isoscope.embed(str(bert), ["a"] * 1000, pool="mean")
+    embed(str(bert), ["a"] * 1000, pool="mean", layers="all")
     assert max(sizes) * 3 * 32 * 8 <= 2**16 * 2
 
 
@@ -462,7 +465,7 @@ def sync(path):  # what is on the disk changes before and behind each of these
     real(path)
 files.sync = shards.sync = sync
 import isoscope
-isoscope.embed(sys.argv[2], Path(sys.argv[3]), sys.argv[4])
+isoscope.embed(sys.argv[2], Path(sys.argv[3]), sys.argv[4], pool="tokens")
 """
 
 
@@ -482,7 +485,7 @@ def test_run_killed_at_any_point_resumes_to_same_store(vectors, tmp_path):
 def test_damaged_parts_are_recomputed(vectors, tmp_path, monkeypatch):
     blocks_of(monkeypatch, 16)
     texts = toy.opinions(12)[0]
-    isoscope.embed(vectors, texts, tmp_path / "s")
+    embed(vectors, texts, tmp_path / "s")
     whole = {path.name: path.read_bytes() for path in (tmp_path / "s").iterdir()}
     third = tmp_path / "s" / "layer-00-00002.arrow"
     size = third.stat().st_size
@@ -492,30 +495,30 @@ def test_damaged_parts_are_recomputed(vectors, tmp_path, monkeypatch):
         lambda: third.write_bytes(bytes([whole[third.name][0]]) + bytes(size - 1)),
     ):
         harm()
-        isoscope.embed(vectors, texts, tmp_path / "s")
+        embed(vectors, texts, tmp_path / "s")
         assert {path.name: path.read_bytes() for path in (tmp_path / "s").iterdir()} == whole
     for place in range(0, size, max(1, size // 40)):
         flipped = bytearray(whole[third.name])
         flipped[place] ^= 1
         third.write_bytes(flipped)
-        isoscope.embed(vectors, texts, tmp_path / "s")
+        embed(vectors, texts, tmp_path / "s")
         assert third.read_bytes() == whole[third.name], place
 
 
 def test_broken_symlink_raises(vectors, tmp_path):
     (tmp_path / "s").symlink_to(tmp_path / "nowhere")
     with pytest.raises(InputError):
-        isoscope.embed(vectors, ["a b"], tmp_path / "s")
+        embed(vectors, ["a b"], tmp_path / "s")
 
 
 def test_damaged_manifest_raises(vectors, tmp_path):
-    isoscope.embed(vectors, ["a b"], tmp_path / "s")
+    embed(vectors, ["a b"], tmp_path / "s")
     note = tmp_path / "s" / "_embedding.json"
     held = json.loads(note.read_text())
     for harm in ({"written": [3]}, {"blocks": None}, {"written": [{"../x": "y"}]}):
         note.write_text(json.dumps(held | harm))
         with pytest.raises(InputError, match="damaged"):
-            isoscope.embed(vectors, ["a b"], tmp_path / "s")
+            embed(vectors, ["a b"], tmp_path / "s")
 
 
 # Sentence Transformers
@@ -540,7 +543,7 @@ def test_sentences_match_the_models_encode(sentences, tmp_path):
     model = SentenceTransformer(str(sentences), device="cpu")
     texts = [*toy.opinions(20)[0], "", "a b " * 40]
     with pytest.warns(isoscope.DataWarning, match="66 tokens are not read"):
-        isoscope.embed(str(sentences), texts, tmp_path / "s", pool="sentence-transformers", batch_tokens=60)
+        embed(str(sentences), texts, tmp_path / "s", pool="sentence-transformers", batch_tokens=60)
     found = table(tmp_path / "s")
     kept = found["document"].to_pylist()
     assert kept == [*range(20), 21]
@@ -552,7 +555,7 @@ def test_loaded_sentence_model_keeps_its_mode(sentences):
 
     model = SentenceTransformer(str(sentences), device="cpu")
     model.train()
-    isoscope.embed(model, ["a b"], pool="sentence-transformers")
+    embed(model, ["a b"], pool="sentence-transformers")
     assert model.training
 
 
@@ -560,8 +563,8 @@ def test_sentence_model_also_gives_tokens(sentences):
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(str(sentences), device="cpu")
-    named = isoscope.embed(str(sentences), ["a b"])
-    loaded = isoscope.embed(model, ["a b"])
+    named = embed(str(sentences), ["a b"])
+    loaded = embed(model, ["a b"])
     np.testing.assert_array_equal(named.take([0, 1]), loaded.take([0, 1]))
 
 

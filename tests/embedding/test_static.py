@@ -1,11 +1,15 @@
 import gzip
+from functools import partial
 
 import numpy as np
 import pytest
 
-from isoscope import InputError, embed
+import isoscope
+from isoscope import InputError
 
 VECTORS = {"the": [1, 0], "river": [0, 1], "bank": [2, 2], "Bank": [9, 9], ",": [5, 5], "well-known": [7, 7]}
+
+embed = partial(isoscope.embed, pool="tokens")  # rows are tokens where a test does not choose another pooling
 
 
 @pytest.fixture

@@ -38,7 +38,8 @@ def written(tmp_path):
 def test_each_format_gives_the_same_texts_and_labels_twice(written, name):
     found = open_texts(written / name)
     for _ in range(2):
-        assert [tuple(each) for each in found.read()] == ROWS
+        assert [tuple(each) for each in found.read()] == [(*row, None) for row in ROWS]
+    assert found.columns == {"text": "sentence", "labels": "label"}
 
 
 def test_datasets_give_same_texts_with_class_names(tmp_path):
@@ -47,7 +48,7 @@ def test_datasets_give_same_texts_with_class_names(tmp_path):
     made = datasets.Dataset.from_dict(
         {"text": [text for text, _ in ROWS], "label": ["xy".index(label) for _, label in ROWS]}, features=features
     )
-    assert [tuple(each) for each in open_texts(made).read()] == ROWS
+    assert [tuple(each)[:2] for each in open_texts(made).read()] == ROWS
     datasets.DatasetDict({"train": made, "test": made.select([1])}).save_to_disk(str(tmp_path / "kept"))
     assert texts(tmp_path / "kept", part="test") == [ROWS[1][0]]
     with pytest.raises(InputError, match="has the splits train, test: choose one"):

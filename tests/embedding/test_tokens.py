@@ -67,7 +67,8 @@ def test_texts_tokens_and_labels_are_returned(tmp_path):
     assert block.tokens["positions"][kept].tolist() == [*range(9), 0, 1, 2]
     assert block.tokens["ids"][:6].tolist() == [1, *map(ord, "abcd"), 2]
     assert [spool.text(i) for i in range(3)] == ["abcdefghi", "", "xyz"]
-    assert [spool.label(i) for i in range(3)] == ["long", None, "short"]
+    assert [spool.value("label", i) for i in range(3)] == ["long", None, "short"]
+    assert spool.kinds == {"label": "str"}
 
 
 def test_special_tokens_are_rows_on_request(tmp_path):
@@ -89,15 +90,26 @@ def test_tokens_and_texts_are_counted(tmp_path):
     ("labels", "kind"), [([1, 2], "int"), ([1, 2.5], "float"), ([1, "b"], "str"), ([True, 0], "int")]
 )
 def test_labels_are_converted_to_one_type(tmp_path, labels, kind):
-    assert filled(tmp_path, ["a", "b"], labels=labels).label_kind == kind
+    spool = filled(tmp_path, ["a", "b"], labels=labels, ids=labels)
+    assert spool.kinds == {"label": kind, "id": kind}
+    expected = [{"int": int, "float": float, "str": str}[kind](label) for label in labels]
+    assert [spool.value("id", i) for i in range(2)] == expected
 
 
-def test_checksum_depends_on_texts_and_labels(tmp_path):
-    digests = set()
-    for i, (texts, labels) in enumerate([(["ab", "c"], [0, 1]), (["a", "bc"], [0, 1]), (["ab", "c"], [1, 1])]):
+def test_texts_without_an_id_are_counted_if_others_have_one(tmp_path):
+    for i, (ids, count) in enumerate((([7, None], 1), ([None, float("nan")], 0), ([7, 8], 0))):
         (tmp_path / str(i)).mkdir()
-        digests.add(filled(tmp_path / str(i), texts, labels=labels).digest)
-    assert len(digests) == 3
+        assert filled(tmp_path / str(i), ["a", "b"], ids=ids).counts.without_id == count
+
+
+def test_checksum_depends_on_texts_labels_and_ids(tmp_path):
+    digests = set()
+    cases = [(["ab", "c"], [0, 1], None), (["a", "bc"], [0, 1], None), (["ab", "c"], [1, 1], None)]
+    cases += [(["ab", "c"], [0, 1], [5, 6]), (["ab", "c"], [0, 1], [6, 5])]
+    for i, (texts, labels, ids) in enumerate(cases):
+        (tmp_path / str(i)).mkdir()
+        digests.add(filled(tmp_path / str(i), texts, labels=labels, ids=ids).digest)
+    assert len(digests) == len(cases)
 
 
 def test_lone_surrogates_are_accepted(tmp_path):

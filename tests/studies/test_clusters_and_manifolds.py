@@ -82,7 +82,7 @@ def test_states_are_removed_after_the_last_layer(whole):
 
 def test_layer_result_matches_the_library_on_the_first_block(place, whole):
     texts = read_text("ptb", "valid", DataSource(place / "data"))
-    store = isoscope.embed(place / "enc", texts, layers=[1], window=32, max_tokens=1_100)
+    store = isoscope.embed(place / "enc", texts, layers=[1], pool="tokens", window=32, max_tokens=1_100)
     X, types = np.concatenate(list(store)), store.types
     found = whole.results["ptb/enc/seed-0/layer-0"]
     assert found["rows"] == len(X) == 1_100

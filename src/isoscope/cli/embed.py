@@ -5,12 +5,13 @@ from __future__ import annotations
 import shlex
 import sys
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
 
 from isoscope._core.errors import ParameterError
-from isoscope.cli.options import RestartOption, RunFolderOption, parse_columns
+from isoscope.cli.options import RestartOption, parse_columns
 from isoscope.cli.session import InterruptibleProgressBar, Interruption, print_message, resume_command
 
 commands = typer.Typer()
@@ -46,20 +47,32 @@ def embed(
             help="A text, CSV, TSV, JSON Lines or Parquet file, or the name of a dataset on the Hugging Face Hub.",
         ),
     ],
-    output: RunFolderOption,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="OUT",
+            help="Write to a .parquet or .arrow file, or to a folder (a name without an extension). Rerun the same "
+            "command to resume.",
+        ),
+    ],
     layers: Annotated[
         str | None,
         typer.Option(
             metavar="NUMBERS",
             help='Layers to write: "all", -1 for the last, or numbers such as 0,6,12. Layer 0 is the input of the '
             "first layer.",
-            show_default="all",
+            show_default="the last; all for --pool tokens",
         ),
     ] = None,
     pool: Annotated[
-        Pool,
-        typer.Option(help='How to pool the tokens of a text into one row; "tokens" writes one row per token instead.'),
-    ] = Pool.tokens,
+        Pool | None,
+        typer.Option(
+            help='How to pool the tokens of a text into one row; "tokens" writes one row per token instead.',
+            show_default="sentence-transformers for such a model, else mean",
+        ),
+    ] = None,
     window: Annotated[
         int | None,
         typer.Option(
@@ -76,6 +89,9 @@ def embed(
             show_default="the window, without overlap",
         ),
     ] = None,
+    truncate: Annotated[
+        bool, typer.Option("--truncate", help="Read only the first window of a long text instead of all windows.")
+    ] = False,
     special_tokens: Annotated[
         SpecialTokens | None,
         typer.Option(
@@ -94,8 +110,23 @@ def embed(
         typer.Option(
             "--columns",
             metavar="ROLE=NAME",
-            help="Columns with the texts and labels of a table: text=NAME and labels=NAME.",
+            help="Columns of a table: text=NAME, labels=NAME, ids=NAME. Join several text columns with a space: "
+            "text=title,body.",
         ),
+    ] = None,
+    ids: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="Column with the ids of the texts, or a file with one id per text, line by line."
+        ),
+    ] = None,
+    prompt: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="Text that a Sentence Transformers model puts before each text."),
+    ] = None,
+    prompt_name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Name of one of the prompts of a Sentence Transformers model."),
     ] = None,
     split: Annotated[
         SplitUnit,
@@ -129,17 +160,24 @@ def embed(
     ] = False,
     restart: RestartOption = False,
 ) -> None:
-    """Run texts through a model and write its hidden states.
+    """Embed texts with a model and write one vector per text, or the hidden states of its tokens.
 
-    Other commands accept the output folder as their source: isoscope audit DIR --by layer audits each layer. Rerun the
-    same command to resume an interrupted run.
+    Other commands accept the output as their source. By default, a Sentence Transformers model uses its own pooling,
+    and any other model the mean of its last layer. --pool tokens writes a row for every token in every layer:
+    isoscope audit DIR --by layer audits each layer.
     """
+    from isoscope._io.tables import read_entries
     from isoscope.embedding.embed import embed as run_embed
-    from isoscope.stores.manifest import EMBEDDING_MANIFEST, read_manifest
+    from isoscope.embedding.output import OutputPath
+    from isoscope.stores.manifest import EMBEDDING_MANIFEST, describe_embedding
 
-    roles = parse_columns(columns)
-    if roles.keys() - {"text", "labels"}:
-        raise ParameterError("--columns: embed supports only text= and labels=")
+    text_columns, roles = _parse_columns(columns)
+    if ids is not None and "ids" in roles:
+        raise ParameterError("--ids and --columns ids= are both set: pass only one of them")
+    given_ids: Any = roles.get("ids") if ids is None else ids
+    if ids is not None and Path(ids).is_file():
+        given_ids = read_entries(Path(ids))
+    target = OutputPath.parse(output)
     try:
         with InterruptibleProgressBar("tokens") as bar:
             run_embed(
@@ -147,14 +185,18 @@ def embed(
                 texts,
                 output,
                 layers=_parse_layers(layers),
-                pool=pool.value,
+                pool=cast(Any, pool and pool.value),
                 window=window,
                 stride=stride,
+                truncate=truncate,
                 special_tokens=cast(Any, special_tokens and special_tokens.value),
                 dtype=cast(Any, dtype.value),
                 max_tokens=max_tokens,
-                text=roles.get("text"),
+                text=text_columns or None,
                 labels=roles.get("labels"),
+                ids=given_ids,
+                prompt=prompt,
+                prompt_name=prompt_name,
                 split=cast(Any, split.value),
                 config=config,
                 part=part,
@@ -167,11 +209,10 @@ def embed(
                 say=print_message,
             )
     except KeyboardInterrupt as stop:
-        started = (output / EMBEDDING_MANIFEST).exists()
-        kept = f"finished work is kept in {output}" if started else "nothing was written"
+        started = (target.folder / EMBEDDING_MANIFEST).exists()
+        kept = f"finished work is kept in {target.folder}" if started else "nothing was written"
         raise Interruption(f"{kept}; to resume, run: {resume_command()}") from stop
-    manifest = read_manifest(output)
-    assert manifest is not None
+    manifest = describe_embedding(target.file or target.folder)
     settings, rows = manifest["settings"], manifest["rows"]
     layer_count = len(settings["layers"])
     count = f"{layer_count} layers of {rows:,} vectors" if layer_count > 1 else f"{rows:,} vectors"
@@ -179,6 +220,22 @@ def embed(
     by = ["--by", "layer"] if layer_count > 1 else []
     audit = shlex.join(["isoscope", "audit", str(output), *by, "--html", "report.html"])
     print(f"Next: {audit}", file=sys.stderr)
+
+
+def _parse_columns(pairs: list[str] | None) -> tuple[list[str], dict[str, str]]:
+    """Parse ROLE=NAME pairs, where text= may have several names, and return the text columns and the others by role."""
+    texts, others, role = [], [], ""
+    for pair in ",".join(pairs or []).split(",") if pairs else []:
+        before, equals, name = pair.partition("=")
+        role, name = (before, name) if equals else (role, pair)
+        if role == "text" and name:
+            texts.append(name)
+        else:
+            others.append(pair)
+    roles = parse_columns(others or None)
+    if roles.keys() - {"labels", "ids"}:
+        raise ParameterError("--columns: embed supports only text=, labels= and ids=")
+    return texts, roles
 
 
 def _parse_layers(text: str | None) -> Any:

@@ -15,9 +15,11 @@ from isoscope._core.arrays import check_integer
 from isoscope._core.errors import MissingExtra, ParameterError
 from isoscope._core.random import check_seed
 from isoscope._io.progress import show_progress
+from isoscope.embedding.model_files import is_sentence_model
+from isoscope.embedding.output import OutputPath
 from isoscope.embedding.run import EmbeddingRun, Settings, run
 from isoscope.embedding.shards import ShardWriter
-from isoscope.embedding.static import open_words
+from isoscope.embedding.static import is_word_source, open_words
 from isoscope.embedding.texts import open_texts
 from isoscope.embedding.tokens import Spool
 from isoscope.stores.open import open_store
@@ -39,14 +41,18 @@ def embed(
     output: str | os.PathLike[str] | None = None,
     *,
     layers: int | Sequence[int] | Literal["all"] | None = None,
-    pool: Pool = "tokens",
+    pool: Pool | None = None,
     window: int | None = None,
     stride: int | None = None,
+    truncate: bool = False,
     special_tokens: Literal["keep", "drop"] | None = None,
     dtype: Literal["float32", "float16"] = "float32",
     max_tokens: int | None = None,
-    text: str | None = None,
+    text: str | Sequence[str] | None = None,
     labels: Any = None,
+    ids: Any = None,
+    prompt: str | None = None,
+    prompt_name: str | None = None,
     split: Literal["line", "paragraph", "file"] = "line",
     config: str | None = None,
     part: str | None = None,
@@ -59,7 +65,7 @@ def embed(
     progress: bool | Progress = False,
     say: Callable[[str], None] | None = None,
 ) -> Store:
-    """Embed texts with a model, and return the hidden states of its layers as a store.
+    """Embed texts with a model, and return one vector per text, or the hidden states of its tokens, as a store.
 
     Parameters
     ----------
@@ -71,19 +77,23 @@ def embed(
         A `.csv`, `.tsv`, `.jsonl` or `.parquet` file; any other file, which is read as plain text; a folder or name
         that `datasets` loads; or the strings themselves. A text without tokens gets no row, but keeps its number.
     output : path, optional
-        The folder to write. After an interruption, the same call resumes the run. By default, the result stays in
-        memory.
+        A `.parquet` or `.arrow` file, which is written atomically, or a folder: a path without an extension. After an
+        interruption, the same call resumes the run. By default, the result stays in memory.
     layers : int, list of int, or "all"
         The layers to embed, numbered as in `hidden_states`: 0 is the input of the first layer, i is the output of the
-        i-th layer, and −1 is the last, after the model's final norm. By default, all layers.
-    pool : {"tokens", "mean", "cls", "last", "sentence-transformers"}
+        i-th layer, and −1 is the last, after the model's final norm. By default, the last layer if rows are texts, and
+        all layers if rows are tokens.
+    pool : {"tokens", "mean", "cls", "last", "sentence-transformers"}, optional
         What a row represents: a token; a text, as the mean of its tokens, its first token or its last token; or a text
-        as a Sentence Transformers model embeds it.
+        as a Sentence Transformers model embeds it. By default, "sentence-transformers" for such a model, and "mean" for
+        all others.
     window, stride : int, optional
         `window` is the number of tokens that the model reads together, including special tokens (default: 512, or the
         model's limit). `stride` is the number of tokens between the starts of consecutive windows of a long text
         (default: one window, so that windows do not overlap). If windows overlap, the row of a token comes from the
         window with the most context.
+    truncate : bool
+        Whether to read only the first window of a long text.
     special_tokens : {"keep", "drop"}, optional
         Whether special tokens such as [CLS], [SEP] and <s> become rows and count in means. The model always reads them.
         By default, they are dropped if rows are tokens, and kept in means.
@@ -92,9 +102,15 @@ def embed(
     max_tokens : int, optional
         The size of a random sample. If rows are tokens, windows with this many rows in total are sampled; otherwise,
         texts with at most this many tokens in total.
-    text, labels : str, optional
-        The columns of a table with the texts and the labels; by default, columns with common names. `labels` may also
-        be a sequence with one label per text.
+    text : str, or list of str, optional
+        The column of a table that contains the texts; by default, a column with a common name. The texts of several
+        columns, such as a title and a body, are joined with a space.
+    labels, ids : str, or sequence with one entry per text, optional
+        The columns of a table that contain the labels and the ids, or their values; by default, columns with common
+        names. They keep their names in the result.
+    prompt, prompt_name : str, optional
+        The text that a Sentence Transformers model puts before each text, or the name of one of the model's prompts. By
+        default, the prompt that the model itself uses by default.
     split : {"line", "paragraph", "file"}
         What counts as one text in a plain text file.
     config, part : str, optional
@@ -119,27 +135,42 @@ def embed(
     Returns
     -------
     Store
-        Its columns are `layer`, `document` (the number of the text), `text`, and `label` if there are labels. Rows of
-        tokens also have `token_id`, `token`, `frequency` (occurrences in all texts) and `position` (in the text; −1
-        for a special token), and `text` is the token in its context. Rows are ordered by layer, then by text.
+        Its columns are `layer`, `document` (the number of the text), the text, and the labels and ids if there are any.
+        Texts, labels and ids from a table keep the names of their columns; otherwise, they are `text`, `label` and
+        `id`. Rows of tokens also have `token_id`, `token`, `frequency` (occurrences in all texts) and `position` (in
+        the text; −1 for a special token), and `text` is the token in its context. Rows are ordered by layer, then by
+        text.
 
     Examples
     --------
     >>> import isoscope
     >>> with open("tiny.vec", "w") as file:
     ...     _ = file.write("river 1 0.5\\nbank -1 0.25\\nmoney 0 2\\n")
-    >>> store = isoscope.embed("tiny.vec", ["river bank", "money bank"], pool="mean")
-    >>> store.take([0, 1]).tolist(), store.text.tolist()
-    ([[0.0, 0.375], [-0.5, 1.125]], ['river bank', 'money bank'])
+    >>> store = isoscope.embed("tiny.vec", ["river bank", "money bank"], ids=["r1", "m1"])
+    >>> store.take([0, 1]).tolist(), store.text.tolist(), store.ids.tolist()
+    ([[0.0, 0.375], [-0.5, 1.125]], ['river bank', 'money bank'], ['r1', 'm1'])
     """
-    source = open_texts(texts, text=text, labels=labels, split=split, config=config, part=part)
-    settings = _check_settings(pool, window, stride, special_tokens, dtype, max_tokens, check_seed(seed))
+    source = open_texts(texts, text=text, labels=labels, ids=ids, split=split, config=config, part=part)
+    target = None if output is None else OutputPath.parse(output)
+    if target is not None:
+        target.check_not_input(texts, model)
+    model = os.fspath(model) if isinstance(model, os.PathLike) else model
+    chosen = _default_pool(model) if pool is None else pool
+    settings = _check_settings(chosen, window, stride, special_tokens, dtype, max_tokens, check_seed(seed), truncate)
+    if settings.pool != "sentence-transformers" and (prompt is not None or prompt_name is not None):
+        name = "prompt" if prompt is not None else "prompt_name"
+        raise ParameterError(
+            f'{name} is set, but pool is "{settings.pool}": prompts belong to Sentence Transformers models; omit '
+            f"{name}, or put the prompt into the texts"
+        )
     if batch_tokens is not None and check_integer(batch_tokens, "batch_tokens") < 1:
         raise ParameterError(f"batch_tokens is {batch_tokens}: need a positive integer")
-    embedder = _open_model(model, settings, layers, tokenizer, device, trust_remote_code)
+    embedder = _open_model(model, settings, layers, tokenizer, device, trust_remote_code, prompt, prompt_name)
     with ExitStack() as stack:
         stack.callback(embedder.close)
-        shards = None if output is None else ShardWriter(Path(output).expanduser())
+        if target is not None:
+            stack.callback(target.remove_empty_parts)
+        shards = None if target is None else ShardWriter(target.folder)
         if shards is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         else:
@@ -147,13 +178,25 @@ def embed(
         report = stack.enter_context(show_progress(progress, "tokens"))
         spool = Spool(folder)
         stack.callback(spool.close)  # before the folder is removed
-        work = EmbeddingRun(embedder, settings, spool, batch_tokens)
+        is_file = target is not None and target.file is not None
+        work = EmbeddingRun(embedder, settings, spool, batch_tokens, describe=is_file)
         work.read(source, report)
         memory = run(work, shards, report, say, restart=restart)
-    if shards is not None:
-        return open_store(shards.folder)
+        if target is not None:
+            target.finish(report)
+    if target is not None:
+        return open_store(target.file or target.folder)
     assert memory is not None
     return open_store(memory.table())
+
+
+def _default_pool(model: Any) -> str:
+    """Return the pooling of a model: its own if it is a Sentence Transformers model, or else the mean."""
+    if isinstance(model, str):
+        own = not is_word_source(model) and is_sentence_model(model)
+    else:
+        own = hasattr(model, "encode") and hasattr(model, "get_max_seq_length")
+    return "sentence-transformers" if own else "mean"
 
 
 def _check_settings(
@@ -164,6 +207,7 @@ def _check_settings(
     dtype: str,
     max_tokens: int | None,
     seed: int,
+    truncate: bool,
 ) -> Settings:
     """Return the settings after checking them; raise a `ParameterError` if some contradict each other."""
     if pool not in POOLS:
@@ -185,21 +229,27 @@ def _check_settings(
         for name, value in theirs.items():
             if value is not None:
                 raise ParameterError(
-                    f'{name} is {value!r}, but with pool="sentence-transformers" the model determines it: omit {name}'
+                    f'{name} is {value!r}, but pool is "sentence-transformers", with which the model determines it: '
+                    f'omit {name}, or set pool="mean"'
                 )
-    if stride is not None and pool in ("cls", "last"):
-        raise ParameterError(
-            f'stride is {stride}, but with pool="{pool}" only one window per text is read: omit stride'
-        )
+    if stride is not None and (truncate or pool in ("cls", "last")):
+        option = "truncate" if truncate else f'pool="{pool}"'
+        raise ParameterError(f"stride is {stride}, but with {option} only one window per text is read: omit stride")
     kept = special_tokens or ("drop" if pool == "tokens" else "keep")
-    return Settings(pool, window or WINDOW, stride, kept, dtype, max_tokens, seed)
+    return Settings(pool, window or WINDOW, stride, kept, dtype, max_tokens, seed, bool(truncate))
 
 
 def _open_model(
-    model: Any, settings: Settings, layers: Any, tokenizer: Any, device: str | None, trust: bool
+    model: Any,
+    settings: Settings,
+    layers: Any,
+    tokenizer: Any,
+    device: str | None,
+    trust: bool,
+    prompt: str | None,
+    prompt_name: str | None,
 ) -> Embedder:
     """Open a model or word vectors."""
-    model = os.fspath(model) if isinstance(model, os.PathLike) else model
     static = open_words(model) if isinstance(model, str) else None
     if static is not None:
         if settings.pool not in ("tokens", "mean"):
@@ -221,10 +271,12 @@ def _open_model(
 
         if layers not in (None, -1, [-1]):
             raise ParameterError(
-                f'layers is {layers}, but pool="sentence-transformers" always uses the last layer: omit layers'
+                f'layers is {layers}, but pool is "sentence-transformers", which always uses the last layer: omit '
+                'layers, or set pool="mean" or "tokens"'
             )
-        return SentenceEmbedder(model, device=device, trust_remote_code=trust)
+        return SentenceEmbedder(model, prompt=prompt, prompt_name=prompt_name, device=device, trust_remote_code=trust)
     from isoscope.embedding.transformer import TransformerEmbedder
 
-    wanted = "all" if layers is None else layers
+    default = "all" if settings.pool == "tokens" else -1
+    wanted = default if layers is None else layers
     return TransformerEmbedder(model, tokenizer=tokenizer, layers=wanted, device=device, trust_remote_code=trust)

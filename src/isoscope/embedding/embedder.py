@@ -34,6 +34,10 @@ class Embedder(Protocol):
     """The longest window in tokens, including special ones; None if unlimited."""
     can_pad: bool
     """Whether padding leaves a window's states unchanged."""
+    part: str
+    """The part of the model that is used, for messages."""
+    prompt: str | None
+    """The text that the caller asked to put before each text; None leaves this to the model."""
 
     @property
     def reader(self) -> Tokenizer: ...  # noqa: D102
@@ -66,4 +70,4 @@ class Embedder(Protocol):
         """Return the tokens as strings of the vocabulary."""
 
     def close(self) -> None:
-        """Restore a model that was passed in."""
+        """Restore the original state of a model that was passed in."""

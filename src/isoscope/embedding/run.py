@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isoscope._core.errors import InputError, ParameterError, warn_data
 from isoscope.embedding.embedder import WindowBatch
-from isoscope.embedding.pooling import check_finite, make_pooling, text_columns, token_columns
+from isoscope.embedding.pooling import check_finite, make_pooling
+from isoscope.embedding.row_columns import column_names, column_roles, text_columns, token_columns
 from isoscope.embedding.shards import MemoryWriter
 from isoscope.embedding.tokens import Windows, batches
+from isoscope.stores.manifest import EMBEDDING_SCHEMA
+from isoscope.stores.table_schema import with_metadata
 
 if TYPE_CHECKING:
     from isoscope._io.progress import Progress
@@ -25,6 +29,13 @@ if TYPE_CHECKING:
 _BLOCK_BYTES = 768 * 2**20  # bytes of vectors kept in memory until they are written
 _BLOCK_TOKENS = 8_192, 65_536  # minimum and maximum tokens in a block; larger blocks need less padding
 _UNKNOWN_SHARE_LIMIT = 0.02  # a larger share of unknown tokens causes a warning
+_ROWS = {
+    "tokens": "one row per token",
+    "mean": "one row per text, the mean of its tokens",
+    "cls": "one row per text, its first token",
+    "last": "one row per text, its last token",
+    "sentence-transformers": "one row per text, as Sentence Transformers computes it",
+}
 
 
 @dataclass(frozen=True)
@@ -38,13 +49,25 @@ class Settings:
     dtype: str
     max_tokens: int | None
     seed: int
+    truncate: bool
 
 
 class EmbeddingRun:
-    """A model and tokenized texts, embedded block by block."""
+    """A model and tokenized texts, embedded block by block.
 
-    def __init__(self, embedder: Embedder, settings: Settings, spool: Spool, batch_tokens: int | None) -> None:
-        self.embedder, self.settings, self.spool = embedder, settings, spool
+    If `describe` is true, the schema of the rows records the model and the settings, for a file without a manifest.
+    """
+
+    def __init__(
+        self,
+        embedder: Embedder,
+        settings: Settings,
+        spool: Spool,
+        batch_tokens: int | None,
+        *,
+        describe: bool = False,
+    ) -> None:
+        self.embedder, self.settings, self.spool, self._describe = embedder, settings, spool, describe
         self.pooled = settings.pool != "tokens"
         self.batch_tokens = batch_tokens or embedder.batch_tokens
         self.dtype = np.dtype(settings.dtype)
@@ -69,7 +92,23 @@ class EmbeddingRun:
             "texts": self.spool.digest,
             "layers": self.embedder.layers,
             "dimensions": self.embedder.dim,
+            "prompt": self.embedder.prompt,
+            "columns": column_names(self.spool, pooled=self.pooled),
         } | own
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """What the manifest contains besides the settings and the progress."""
+        rows = self.spool.documents if self.pooled else self.spool.rows
+        model = {"model": self.embedder.name, "part": self.embedder.part}
+        return {**model, "rows": rows, "counts": asdict(self.spool.counts)}
+
+    @cached_property
+    def _metadata(self) -> dict[str, Any]:
+        """The metadata of the rows' schema: the roles of the columns, unless their names suffice, and the settings."""
+        roles = column_roles(self.spool, pooled=self.pooled)
+        own = {"schema": EMBEDDING_SCHEMA, **self.facts, "settings": self.settings_dict()} if self._describe else {}
+        return {**own, **({} if roles is None else {"roles": roles})}
 
     def blocks(self) -> list[tuple[int, int]]:
         """Return the blocks as ranges of windows; they depend only on the settings."""
@@ -83,8 +122,12 @@ class EmbeddingRun:
     def columns(self, block: Block) -> Any:
         """Return the columns of a block other than its vectors."""
         if self.pooled:
-            return text_columns(np.unique(block.documents), self.spool)
-        return token_columns(block, self.spool, self.embedder.strings)
+            table = text_columns(np.unique(block.documents), self.spool)
+        else:
+            table = token_columns(block, self.spool, self.embedder.strings)
+        if not self._metadata:
+            return table
+        return table.replace_schema_metadata(with_metadata(table.schema, self._metadata).metadata)
 
     def allocate_rows(self, spans: list[tuple[int, int]]) -> dict[int, np.ndarray]:
         """Return arrays large enough for the token rows of any block."""
@@ -110,6 +153,8 @@ def _windows(embedder: Embedder, settings: Settings) -> Windows:
     reader, longest = embedder.reader, embedder.max_length
     length = min(settings.window, longest or settings.window)
     only = {"cls": "first", "last": "last"}.get(settings.pool)
+    if settings.truncate:
+        only = "first"
     if settings.pool == "sentence-transformers":
         length, only = longest or 2**31, "first"
     room = length - len(reader.before) - len(reader.after)
@@ -147,9 +192,7 @@ def run(
     _report_counts(spool.counts, work, say)
     work.embedder.prepare(np.flatnonzero(spool.frequency))
     if shards is not None:
-        rows = spool.documents if work.pooled else spool.rows
-        facts = {"model": work.embedder.name, "rows": rows, "counts": asdict(spool.counts)}
-        message = shards.begin(work.settings_dict(), facts, len(spans), progress, restart=restart)
+        message = shards.begin(work.settings_dict(), work.facts, len(spans), progress, restart=restart)
         done = shards.blocks_done
         if message and say is not None:
             say(message)
@@ -197,8 +240,9 @@ def run(
 
 def _report_counts(counts: Counts, work: EmbeddingRun, say: Callable[[str], None] | None) -> None:
     """Report counts of texts and tokens; if `say` is None, only warn about unread and unknown tokens."""
-    notes = [f"{counts.texts:,} texts, {counts.tokens:,} tokens"]
-    warnings = []
+    columns = "".join(f", {role} from column {name}" for role, name in work.spool.columns.items())
+    notes = [f"{counts.texts:,} texts, {counts.tokens:,} tokens{columns}", _describe_rows(work)]
+    warnings: list[str] = []
     if work.windows.length < work.settings.window:
         notes.append(f"windows of {work.windows.length} tokens, the model's limit")
     if counts.empty:
@@ -207,14 +251,25 @@ def _report_counts(counts: Counts, work: EmbeddingRun, say: Callable[[str], None
         some = "text is" if counts.longer == 1 else "texts are"
         room = f"{counts.longer:,} {some} longer than a window of {work.windows.length} tokens"
         if counts.unread:
-            warnings.append(f"{room}: {counts.unread:,} tokens are not read")
+            wanted = work.settings.truncate
+            (notes if wanted else warnings).append(f"{room}: {counts.unread:,} tokens are not read")
         else:
             notes.append(f"{room}: read in several windows")
     if unknown := counts.unknown + counts.missed:
         share = unknown / (counts.tokens + counts.missed)
         words = f"{unknown:,} tokens ({100 * share:.2g}%) are not in the vocabulary of {work.embedder.name}"
         (warnings if share > _UNKNOWN_SHARE_LIMIT else notes).append(words)
+    if counts.without_id:
+        warnings.append(f"{counts.without_id:,} of {counts.texts:,} texts have no id")
     if counts.left_out:
         notes.append(f"{counts.left_out:,} tokens are not embedded: max_tokens is {work.settings.max_tokens:,}")
     for words in warnings if say is None else [*notes, *warnings]:
         (say or warn_data)(words)
+
+
+def _describe_rows(work: EmbeddingRun) -> str:
+    """Return a sentence on what a row is, and on the layers and the part of the model that it comes from."""
+    layers, pool = work.embedder.layers, work.settings.pool
+    which = f"layer {layers[0]}" if len(layers) == 1 else f"each of {len(layers)} layers"
+    where = "" if pool == "sentence-transformers" else f" in {which}"
+    return f"{_ROWS[pool]}{where}; model: {work.embedder.part}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope._core.errors import FileFormatError, InputError, MissingExtra, ParameterError
+from isoscope._core.errors import FileFormatError, InputError, MissingExtra, NotFoundError, ParameterError
 from isoscope.embedding.model_files import download_settings, find_foreign_code
 from isoscope.embedding.texts import replace_surrogates
 from isoscope.embedding.tokens import Tokens
@@ -51,7 +51,15 @@ class SentenceEmbedder:
     can_pad = True
     uses_accelerator = False
 
-    def __init__(self, model: Any, *, device: str | None = None, trust_remote_code: bool = False) -> None:
+    def __init__(
+        self,
+        model: Any,
+        *,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        device: str | None = None,
+        trust_remote_code: bool = False,
+    ) -> None:
         if isinstance(model, str):
             self.name, self._model = model, _load(model, device, trust_remote_code)
         elif hasattr(model, "encode") and hasattr(model, "get_max_seq_length"):
@@ -64,8 +72,10 @@ class SentenceEmbedder:
         tokenizer = self._model.tokenizer
         hub = hasattr(tokenizer, "convert_ids_to_tokens")
         self.reader: Tokenizer = HubTokenizer(tokenizer, self.name) if hub else PlainTokenizer(tokenizer)
+        self.prompt = self._choose_prompt(prompt, prompt_name)
+        self.part = ", ".join(type(module).__name__ for module in self._model)
         longest = self._model.get_max_seq_length()
-        self.max_length = None if longest is None or longest > 10**9 else int(longest)
+        self.max_length = None if longest is None or longest > 10**9 else self._room(int(longest))
         self.dim = self._encode(["a"]).shape[1]
         try:
             self.layers = [find_stack(self._model).depth]
@@ -101,9 +111,34 @@ class SentenceEmbedder:
     def close(self) -> None:
         """See `Embedder`."""
 
+    def _choose_prompt(self, prompt: str | None, name: str | None) -> str | None:
+        """Return the requested prompt, given as text or by its name in the model."""
+        if prompt is not None and name is not None:
+            raise ParameterError("prompt and prompt_name are both set: pass only one of them")
+        if name is None:
+            return prompt
+        prompts = self._model.prompts
+        if name not in prompts:
+            has = f"its prompts are {', '.join(prompts)}" if prompts else "it has no prompts"
+            raise NotFoundError(f"{self.name} has no prompt named {name!r}: {has}; to pass a text, use prompt")
+        return prompts[name] or ""
+
+    def _room(self, longest: int) -> int:
+        """Return the number of tokens of a text, including special tokens, that the model reads after the prompt."""
+        used = self._model.prompts.get(self._model.default_prompt_name) if self.prompt is None else self.prompt
+        length = len(self.reader.read([used])[0].ids) if used else 0
+        if longest - length <= len(self.reader.before) + len(self.reader.after):
+            raise ParameterError(
+                f"the prompt has {length} tokens, but {self.name} reads only {longest}: pass a shorter prompt"
+            )
+        return longest - length
+
     def _encode(self, texts: list[str]) -> np.ndarray:
+        options: dict[str, Any] = {} if self.prompt is None else {"prompt": self.prompt}
         with self.evaluation_mode():  # restores the model's mode afterward
-            made = self._model.encode(texts, batch_size=len(texts), show_progress_bar=False, convert_to_numpy=True)
+            made = self._model.encode(
+                texts, batch_size=len(texts), show_progress_bar=False, convert_to_numpy=True, **options
+            )
         return np.asarray(made)
 
 

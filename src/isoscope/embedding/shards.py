@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 _BATCH_BYTES = 16 * 2**20  # bytes of vectors in a record batch
 _READ_BYTES = 2**20
 _SPOOL = "_texts"
-_PHRASES = {"texts": "the texts or their tokens differ", "weights": "the weights differ"}
+_PHRASES = {
+    "texts": "the texts or their tokens, labels or ids differ",
+    "weights": "the weights differ",
+    "columns": "the names of the columns differ",
+}
 
 
 class ShardWriter:
@@ -170,7 +174,8 @@ def layer_table(columns: Any, layer: int, rows: np.ndarray) -> Any:
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), type=kind)
     layers = pa.array(np.full(len(rows), layer, np.int32))
     own = [pa.field(VECTOR_COLUMN, kind, nullable=False), pa.field("layer", layers.type, nullable=False)]
-    return pa.table([vectors, layers, *columns.columns], schema=pa.schema([*own, *columns.schema]))
+    schema = pa.schema([*own, *columns.schema], metadata=columns.schema.metadata)
+    return pa.table([vectors, layers, *columns.columns], schema=schema)
 
 
 def _checksum(path: Path) -> str | None:
@@ -186,4 +191,6 @@ def _checksum(path: Path) -> str | None:
 
 
 def _compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    return differences(old, new, _PHRASES)
+    labels = {"labels": "label"} if "labels" in new["columns"] else {}
+    earlier = {"truncate": False, "prompt": None, "columns": {"text": "text", **labels}}  # manifests of version 0.1
+    return differences({**earlier, **old}, new, _PHRASES)

@@ -69,6 +69,8 @@ class WordTokenizer:
 class WordEmbedder:
     """An embedder for word vectors that loads only the vectors of the words in the texts."""
 
+    part = "word vectors"
+    prompt: str | None = None
     max_length: int | None = None
     batch_tokens = 65_536
     uses_accelerator = False

@@ -1,10 +1,10 @@
-"""Texts to embed, with their labels, read from lists, text files, tables and datasets."""
+"""Texts to embed, with their labels and ids, read from lists, text files, tables and datasets."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,13 +22,16 @@ from isoscope.stores.columns import ColumnSpec, choose_columns
 
 SPLITS = ("line", "paragraph", "file")
 """The ways to split a plain text file into texts."""
+FIELDS = {"labels": "label", "ids": "id"}
+"""The roles of the values that accompany a text, and their names in `Text`, which are also their default names."""
 
 
 class Text(NamedTuple):
-    """A text and its label, which is None if there are no labels."""
+    """A text, its label and its id, which are None if there are no labels or ids."""
 
     text: str
     label: Any = None
+    id: Any = None
 
 
 @dataclass(frozen=True)
@@ -37,13 +40,16 @@ class Texts:
 
     name: str
     read: Callable[[], Iterator[Text]]
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """The column of a table that each role was read from; the text has none if it was joined from several columns."""
 
 
 def open_texts(
     source: Any,
     *,
-    text: str | None = None,
+    text: str | Sequence[str] | None = None,
     labels: Any = None,
+    ids: Any = None,
     split: str = "line",
     config: str | None = None,
     part: str | None = None,
@@ -55,10 +61,11 @@ def open_texts(
     source : path, name, Dataset, or iterable of str
         A `.csv`, `.tsv`, `.jsonl` or `.parquet` file (all but the last may be compressed as `.gz`); any other file,
         which is read as plain text; a folder or name that `datasets` loads; or the strings themselves.
-    text : str, optional
-        The column of the texts in a table (default: a column with a common name).
-    labels : str, or sequence with one entry per text, optional
-        The column of the labels in a table (default: a column with a common name), or the labels themselves.
+    text : str, or sequence of str, optional
+        The column of the texts in a table (default: a column with a common name). The texts of several columns, such
+        as a title and a body, are joined with a space.
+    labels, ids : str, or sequence with one entry per text, optional
+        The column of the labels or ids in a table (default: a column with a common name), or the values themselves.
     split : {"line", "paragraph", "file"}
         How to split a plain text file into texts: at each line, at empty lines, or not at all.
     config, part : str, optional
@@ -68,11 +75,12 @@ def open_texts(
     --------
     >>> texts = open_texts(["a text", "another"], labels=[0, 1])
     >>> [*texts.read()]
-    [Text(text='a text', label=0), Text(text='another', label=1)]
+    [Text(text='a text', label=0, id=None), Text(text='another', label=1, id=None)]
     """
     if split not in SPLITS:
         raise ParameterError(f'split is {split!r}: need "line", "paragraph" or "file"')
-    columns = ColumnSpec(None, {"text": text, "labels": labels if isinstance(labels, str) else None})
+    given = {"labels": labels, "ids": ids}
+    columns = _TextColumns(_text_names(text), {role: v for role, v in given.items() if isinstance(v, str)})
     if isinstance(source, str | os.PathLike):
         texts = _open_path(os.fspath(source), columns, split, config, part)
     elif type(source).__module__.partition(".")[0] == "datasets":
@@ -81,14 +89,50 @@ def open_texts(
         texts = _open_dataset(source, "dataset", columns, part)
     else:
         _check_no_parts("a list of texts", config, part)
-        if columns.names or split != "line":
-            roles = sorted(role for role, column in columns.roles.items() if column is not None)
-            what = "split" if split != "line" else " and ".join(roles)
+        if columns.requested or split != "line":
+            what = "split" if split != "line" else " and ".join(columns.requested)
             raise ParameterError(
                 f"{what} can be set only for files and datasets, but texts is a {type(source).__name__}: omit {what}"
             )
         texts = _open_strings(source)
-    return texts if labels is None or isinstance(labels, str) else _with_labels(texts, labels)
+    for role, values in given.items():
+        if values is not None and not isinstance(values, str):
+            texts = _with_values(texts, role, values)
+    return texts
+
+
+@dataclass(frozen=True)
+class _TextColumns:
+    """The columns of a table that the caller requested."""
+
+    texts: Sequence[str]
+    others: Mapping[str, str]
+    """The columns of labels and ids."""
+
+    @property
+    def requested(self) -> dict[str, str]:
+        """The names of the requested columns by role."""
+        return {**({"text": " and ".join(self.texts)} if self.texts else {}), **self.others}
+
+    def make_text(self, text: str, values: dict[str, Any]) -> Text:
+        """Return a text with its label and id; an id of an unusual type becomes text.
+
+        A list in a column that was chosen by its common name is not an id.
+        """
+        value = values.get("id")
+        if isinstance(value, list | dict) and "ids" not in self.others:
+            values = {**values, "id": None}
+        elif not isinstance(value, str | int | float | list | dict | None):
+            values = {**values, "id": value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)}
+        return Text(text, **values)
+
+
+def _text_names(text: Any) -> list[str]:
+    """Return the names of the requested text columns."""
+    names = [] if text is None else [text] if isinstance(text, str) else text
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise ParameterError(f"text is {text!r}: need the name of a column, or a list of names")
+    return list(names)
 
 
 def _check_no_parts(name: str, config: str | None, part: str | None) -> None:
@@ -97,7 +141,7 @@ def _check_no_parts(name: str, config: str | None, part: str | None) -> None:
             raise ParameterError(f"{role} is {value!r}, but {name} is not a dataset: omit {role}")
 
 
-def _open_path(name: str, columns: ColumnSpec, split: str, config: str | None, part: str | None) -> Texts:
+def _open_path(name: str, columns: _TextColumns, split: str, config: str | None, part: str | None) -> Texts:
     path = Path(name).expanduser()
     if not os.path.exists(path) and (len(name.split()) > 1 or len(name) > 200):
         raise NotFoundError(f"{name[:60]!r} does not exist: need a file; to embed this text itself, pass it in a list")
@@ -147,41 +191,42 @@ def replace_surrogates(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _with_labels(texts: Texts, labels: Any) -> Texts:
-    values = labels.tolist() if hasattr(labels, "tolist") else labels
+def _with_values(texts: Texts, role: str, given: Any) -> Texts:
+    """Return the texts with these labels or ids."""
+    values, name = given.tolist() if hasattr(given, "tolist") else given, FIELDS[role]
     if not isinstance(values, Iterable) or isinstance(values, bytes | Mapping):
-        raise ParameterError(f"labels is a {type(labels).__name__}: need the name of a column, or one label per text")
+        raise ParameterError(f"{role} is a {type(given).__name__}: need the name of a column, or one {name} per text")
     values = [*values]
     if values and isinstance(values[0], list | tuple | dict):
-        raise ParameterError(f"labels contains a {type(values[0]).__name__} for each text: need one value per text")
+        raise ParameterError(f"{role} contains a {type(values[0]).__name__} for each text: need one value per text")
 
     def read() -> Iterator[Text]:
         count = 0
         for count, each in enumerate(texts.read(), 1):
             if count > len(values):
-                raise ShapeError(f"labels has {len(values)} entries but there are more texts; pass one label per text")
-            yield each._replace(label=values[count - 1])
+                raise ShapeError(f"{role} has {len(values)} entries but there are more texts; pass one {name} per text")
+            yield each._replace(**{name: values[count - 1]})
         if count < len(values):
-            raise ShapeError(f"labels has {len(values)} entries but there are {count} texts; pass one label per text")
+            raise ShapeError(f"{role} has {len(values)} entries but there are {count} texts; pass one {name} per text")
 
-    return Texts(texts.name, read)
+    return Texts(texts.name, read, {each: column for each, column in texts.columns.items() if each != role})
 
 
 # files
 
 
-def _open_file(path: Path, columns: ColumnSpec, split: str) -> Texts:
+def _open_file(path: Path, columns: _TextColumns, split: str) -> Texts:
     kind = table_format(path)
     if kind is None:
-        if columns.names:
+        if columns.requested:
             raise NotFoundError(
-                f"{path} is read as plain text, which has no column {' or '.join(sorted(columns.names))}: need a .csv, "
-                ".tsv, .jsonl or .parquet file"
+                f"{path} is read as plain text, which has no column {' or '.join(columns.requested.values())}: need a "
+                ".csv, .tsv, .jsonl or .parquet file"
             )
         return Texts(path.name, lambda: _read_plain_text(path, split))
     if split != "line":
         raise ParameterError(f"split is {split!r}, but {path} is a table, where each cell is one text: omit split")
-    return _open_table(path, columns, parse_labels=kind in ("csv", "tsv"))
+    return _open_table(path, columns, parse_cells=kind in ("csv", "tsv"))
 
 
 def _read_plain_text(path: Path, split: str) -> Iterator[Text]:
@@ -207,35 +252,54 @@ def _read_plain_text(path: Path, split: str) -> Iterator[Text]:
         yield Text("\n".join(pending))
 
 
-def _open_table(path: Path, columns: ColumnSpec, *, parse_labels: bool) -> Texts:
+def _open_table(path: Path, columns: _TextColumns, *, parse_cells: bool) -> Texts:
     table = open_table(path)
-    text, label = _choose_text_columns(table.names, columns, path)
+    texts, others = _choose_text_columns(table.names, columns, path)
 
     def read() -> Iterator[Text]:
-        for batch in table.batches([text] if label is None else [text, label]):
-            labels = [None] * len(batch) if label is None else batch.columns[label]
-            for i, (value, each) in enumerate(zip(batch.columns[text], labels, strict=True)):
-                if parse_labels:
-                    each = _parse_label(each, batch.where(i))
-                yield Text(_as_text(value, f"{batch.where(i)}: {text}"), each)
+        for batch in table.batches(list(dict.fromkeys([*texts, *others.values()]))):
+            for i in range(len(batch)):
+                where = batch.where(i)
+                text = _join(_as_text(batch.columns[name][i], f"{where}: {name}") for name in texts)
+                values = {FIELDS[role]: batch.columns[name][i] for role, name in others.items()}
+                if parse_cells:
+                    values = {name: _parse_cell(cell, where) for name, cell in values.items()}
+                yield columns.make_text(text, values)
 
-    return Texts(path.name, read)
+    return Texts(path.name, read, _column_names(texts, others))
 
 
-def _parse_label(cell: str | None, where: str) -> int | str | None:
-    """Return the label in a CSV or TSV cell: an integer, a string such as 007, or None if the cell is empty."""
+def _join(parts: Iterable[str]) -> str:
+    """Return the texts of several columns as one, separated by a space; empty texts add nothing."""
+    return " ".join(part for part in parts if part)
+
+
+def _parse_cell(cell: str | None, where: str) -> int | str | None:
+    """Return the value in a CSV or TSV cell: an integer, a string such as 007, or None if the cell is empty."""
     stripped = (cell or "").strip()
     if stripped.removeprefix("-").isdecimal() and str(number := parse_integer(stripped, where)) == stripped:
-        return number
+        return number if -(2**63) <= number < 2**63 else stripped
     return stripped or None
 
 
-def _choose_text_columns(names: Sequence[str], columns: ColumnSpec, where: object) -> tuple[str, str | None]:
-    """Return the text and label columns: those requested, else those with common names, else the only column."""
+def _column_names(texts: Sequence[str], others: Mapping[str, str]) -> dict[str, str]:
+    return {**({"text": texts[0]} if len(texts) == 1 else {}), **others}
+
+
+def _choose_text_columns(
+    names: Sequence[str], columns: _TextColumns, where: object
+) -> tuple[list[str], dict[str, str]]:
+    """Return the text columns, and the columns of labels and ids: those requested, else those with common names.
+
+    The only column of a table contains the texts. A column of texts becomes labels or ids only if it is requested.
+    """
     if not names:
         raise MissingValueError(f"{where} is empty: need at least one text")
     check_unique(names, where)
-    chosen = choose_columns(names, columns, str(where))
+    roles: dict[str, str | None] = {"text": columns.texts[0] if columns.texts else None, **columns.others}
+    chosen = choose_columns(names, ColumnSpec(None, roles), str(where))
+    for name in columns.texts[1:]:
+        choose_columns(names, ColumnSpec(None, {"text": name}), str(where))
     if "text" not in chosen and len(names) == 1:
         chosen["text"] = names[0]
     if "text" not in chosen:
@@ -243,7 +307,9 @@ def _choose_text_columns(names: Sequence[str], columns: ColumnSpec, where: objec
             f"{where} has the columns {format_names(names)}, but none has a common name for texts: choose one with "
             f'text="{names[0]}" (on the command line: --columns text={names[0]})'
         )
-    return chosen["text"], chosen.get("labels")
+    texts = list(columns.texts) or [chosen["text"]]
+    others = {role: chosen[role] for role in FIELDS if role in chosen}
+    return texts, {role: name for role, name in others.items() if role in columns.others or name not in texts}
 
 
 # datasets
@@ -271,7 +337,7 @@ def _load_dataset(name: str, config: str | None, part: str | None) -> Any:
         ) from error
 
 
-def _open_dataset(dataset: Any, name: str, columns: ColumnSpec, part: str | None) -> Texts:
+def _open_dataset(dataset: Any, name: str, columns: _TextColumns, part: str | None) -> Texts:
     if hasattr(dataset, "keys"):  # a DatasetDict
         parts = list(dataset)
         wanted = part if part is not None else parts[0] if len(parts) == 1 else None
@@ -284,14 +350,16 @@ def _open_dataset(dataset: Any, name: str, columns: ColumnSpec, part: str | None
         dataset = dataset[wanted]
     elif part is not None and str(getattr(dataset, "split", None)) != part:
         raise ParameterError(f"part is {part!r}, but {name} has no splits: omit part")
-    text, label = _choose_text_columns(dataset.column_names or list(next(iter(dataset), {})), columns, name)
-    names = getattr(dataset.features.get(label), "names", None) if label and dataset.features else None
+    texts, others = _choose_text_columns(dataset.column_names or list(next(iter(dataset), {})), columns, name)
+    features = dataset.features or {}
+    names = getattr(features.get(others.get("labels")), "names", None)
 
     def read() -> Iterator[Text]:
-        for number, row in enumerate(dataset.select_columns([text] if label is None else [text, label])):
-            value = None if label is None else row[label]
-            if names and isinstance(value, int):
-                value = names[value] if 0 <= value < len(names) else None
-            yield Text(_as_text(row[text], f"{name}, row {number}: {text}"), value)
+        for number, row in enumerate(dataset.select_columns(list(dict.fromkeys([*texts, *others.values()])))):
+            values = {FIELDS[role]: row[column] for role, column in others.items()}
+            if names and isinstance(label := values["label"], int):
+                values["label"] = names[label] if 0 <= label < len(names) else None
+            text = _join(_as_text(row[column], f"{name}, row {number}: {column}") for column in texts)
+            yield columns.make_text(text, values)
 
-    return Texts(name if name.startswith("dataset") else f"dataset {name}", read)
+    return Texts(name if name.startswith("dataset") else f"dataset {name}", read, _column_names(texts, others))

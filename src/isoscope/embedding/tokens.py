@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import islice
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from isoscope._core.errors import MissingValueError, ParameterError
-from isoscope.embedding.texts import is_missing, replace_surrogates
+from isoscope.embedding.texts import FIELDS, is_missing, replace_surrogates
 
 if TYPE_CHECKING:
     from isoscope._io.progress import Progress
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _TEXTS_PER_BATCH = 256  # number of texts tokenized together
 _TOKEN = {"ids": "<i4", "kept": "u1", "positions": "<i4", "starts": "<i4", "ends": "<i4"}
 """The fields of a token: id, whether it becomes a row, position in the text, first character and end character."""
+_A = {"label": "a label", "id": "an id"}
 _WINDOW = np.dtype([("document", "<i8"), ("at", "<i8"), ("length", "<i4"), ("rows", "<i4")])
 
 
@@ -105,6 +106,8 @@ class Counts:
     """The number of tokens of these texts that are in no window."""
     left_out: int = 0
     """The number of tokens that are not embedded because of `max_tokens`."""
+    without_id: int = 0
+    """The number of texts without an id, if other texts have one."""
 
 
 class Block(NamedTuple):
@@ -120,25 +123,28 @@ class Block(NamedTuple):
 
 @dataclass
 class Spool:
-    """Texts, labels and tokens in the files of a folder; `fill` writes them, and the other methods read them."""
+    """Texts, labels, ids and tokens in the files of a folder; `fill` writes them, and the other methods read them."""
 
     folder: Path
     counts: Counts = field(default_factory=Counts)
     frequency: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     """The number of occurrences of each token id in the texts."""
-    label_kind: str | None = None
-    """The type of the labels: int, float or str; None if no text has a label."""
+    kinds: dict[str, str] = field(default_factory=dict)
+    """The type of the labels and of the ids: int, float or str. There is no entry if no text has a label or an id."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """The columns that the texts were read from; see `Texts`."""
     digest: str = ""
-    """A checksum of the texts, their tokens and labels."""
+    """A checksum of the texts, their tokens, labels and ids."""
     _maps: dict[str, np.ndarray] = field(default_factory=dict)
 
     def fill(self, texts: Texts, reader: Tokenizer, windows: Windows, progress: Progress) -> None:
         """Tokenize all texts and write them to the folder."""
         room = windows.length - len(reader.before) - len(reader.after)
         digest = hashlib.blake2b(repr([*reader.before, 0, *reader.after]).encode(), digest_size=16)
-        kinds: set[type] = set()
+        types: dict[str, set[type]] = {name: set() for name in FIELDS.values()}
         with ExitStack() as stack:
-            names = (*_TOKEN, "windows", "texts", "text_ends", "labels", "label_ends")
+            values_and_ends = (f"{name}_{what}" for name in ("text", *types) for what in ("values", "ends"))
+            names = (*_TOKEN, "windows", *values_and_ends)
             files = {name: stack.enter_context((self.folder / name).open("wb")) for name in names}
             at = 0
             reading = texts.read()
@@ -147,17 +153,18 @@ class Spool:
                     each.text.strip() and replace_surrogates(each.text) for each in group
                 ]  # some tokenizers have a token for spaces
                 for each, tokens in zip(group, reader.read(spoken), strict=True):
-                    label = _label(each.label)
-                    for kind, value in (
-                        ("text", each.text.encode("utf-8", "surrogatepass")),
-                        ("label", _encode_label(label)),
-                    ):
-                        files[f"{kind}s"].write(value)
-                        files[f"{kind}_ends"].write(np.int64(files[f"{kind}s"].tell()).tobytes())
-                        digest.update(len(value).to_bytes(8, "little") + value)
+                    values = {name: _plain_value(getattr(each, name), name) for name in types}
+                    written = {name: _encode_value(value, name) for name, value in values.items()}
+                    for name, data in {"text": each.text.encode("utf-8", "surrogatepass"), **written}.items():
+                        files[f"{name}_values"].write(data)
+                        files[f"{name}_ends"].write(np.int64(files[f"{name}_values"].tell()).tobytes())
+                        if name != "id" or values["id"] is not None:
+                            digest.update(len(data).to_bytes(8, "little") + data)
                     digest.update(tokens.ids.astype("<i8").tobytes())  # a different tokenizer yields different rows
-                    if label is not None:
-                        kinds.add(type(label))
+                    for name, value in values.items():
+                        if value is not None:
+                            types[name].add(type(value))
+                    self.counts.without_id += values["id"] is None
                     spans = windows.split(len(tokens.ids), room) if len(tokens.ids) else []
                     self._count(tokens, reader.unknown, room, spans)
                     for span in spans:
@@ -179,7 +186,11 @@ class Spool:
                 f"all {self.counts.texts:,} texts in {texts.name} are empty: there is nothing to embed"
             )
         self.counts.missed = reader.missed
-        self.label_kind = _choose_label_kind(kinds, texts.name)
+        chosen = {name: _choose_kind(each, name, texts.name) for name, each in types.items()}
+        self.kinds = {name: kind for name, kind in chosen.items() if kind is not None}
+        self.columns = texts.columns
+        if "id" not in self.kinds:
+            self.counts.without_id = 0
         self.digest = digest.hexdigest()
         self._chosen = np.arange(len(self._windows()))
         self._cut = -1, 0
@@ -273,15 +284,15 @@ class Spool:
         """Return a text by its number."""
         return self._blob("text", document).decode("utf-8", "surrogatepass")
 
-    def label(self, document: int) -> Any:
-        """Return the label of a text, in the type that all labels share, or None if the text has no label."""
-        value = json.loads(self._blob("label", document))
-        return None if value is None else {"int": int, "float": float, "str": str}[self.label_kind or "str"](value)
+    def value(self, name: str, document: int) -> Any:
+        """Return the label or the id of a text, in the type that all labels or ids share, or None if it has none."""
+        value = json.loads(self._blob(name, document))
+        return None if value is None else {"int": int, "float": float, "str": str}[self.kinds[name]](value)
 
     def _blob(self, kind: str, number: int) -> bytes:
         ends = self._mapped(f"{kind}_ends", "<i8")
         start = int(ends[number - 1]) if number else 0
-        return self._mapped(f"{kind}s", "u1")[start : int(ends[number])].tobytes()
+        return self._mapped(f"{kind}_values", "u1")[start : int(ends[number])].tobytes()
 
     def _windows(self) -> np.ndarray:
         return self._mapped("windows", _WINDOW)
@@ -300,27 +311,27 @@ class Spool:
         self._maps.clear()
 
 
-def _label(value: Any) -> Any:
-    """Return a label as a Python value, or None if it is missing."""
+def _plain_value(value: Any, name: str) -> Any:
+    """Return a label or an id as a Python value, or None if it is missing."""
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise ParameterError(f"a label is {value}: need 64-bit integers or strings")
+        raise ParameterError(f"{_A[name]} is {value}: need 64-bit integers or strings")
     return None if is_missing(value) else value
 
 
-def _encode_label(label: Any) -> bytes:
+def _encode_value(value: Any, name: str) -> bytes:
     try:
-        return json.dumps(label).encode()
+        return json.dumps(value).encode()
     except TypeError as error:
-        raise ParameterError(f"a label is a {type(label).__name__}: need a number or a string") from error
+        raise ParameterError(f"{_A[name]} is a {type(value).__name__}: need a number or a string") from error
 
 
-def _choose_label_kind(kinds: set[type], name: str) -> str | None:
-    """Return the type that all labels share: int or float if possible, otherwise str."""
+def _choose_kind(kinds: set[type], name: str, source: str) -> str | None:
+    """Return the type that all labels or all ids share: int or float if possible, otherwise str."""
     if not kinds:
         return None
     if any(issubclass(kind, list | dict | tuple) for kind in kinds):
-        raise ParameterError(f"the labels in {name} are lists: need one value per text")
+        raise ParameterError(f"the {name}s in {source} are lists: need one value per text")
     if all(issubclass(kind, int) for kind in kinds):
         return "int"
     return "float" if all(issubclass(kind, int | float) for kind in kinds) else "str"

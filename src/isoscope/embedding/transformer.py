@@ -100,6 +100,8 @@ def _special(tokenizer: Any) -> tuple[list[int], list[int]]:
 class TransformerEmbedder:
     """An embedder that captures the hidden states of a transformer's layers."""
 
+    prompt: str | None = None
+
     def __init__(
         self,
         model: Any,
@@ -111,7 +113,7 @@ class TransformerEmbedder:
     ) -> None:
         if isinstance(model, str):
             self.name = model
-            self._model, tokenizer, config = _load(model, trust_remote_code)
+            self._model, tokenizer, config, self.part = _load(model, trust_remote_code)
         else:
             if not isinstance(model, nn.Module):
                 raise ParameterError(
@@ -124,9 +126,11 @@ class TransformerEmbedder:
             if tokenizer is None:
                 raise ParameterError(f"model is a {type(model).__name__}: pass its tokenizer too, with tokenizer=…")
             self.name, self._model = type(model).__name__, model
+            self.part = self.name
             config = getattr(model, "config", None)
         if getattr(config, "is_encoder_decoder", False):
             self._model = self._model.get_encoder()
+            self.part = f"the encoder of {self.part}"
         self.reader = HubTokenizer(tokenizer, self.name)
         self.max_length = longest_input(config, tokenizer)
         self._pad = _padding(self._model, tokenizer)
@@ -274,7 +278,8 @@ def _make_batch(ids: np.ndarray) -> WindowBatch:
     return WindowBatch(ids, np.full(len(ids), ids.shape[1]), np.zeros(len(ids), int), str)
 
 
-def _load(name: str, trust: bool) -> tuple[nn.Module, Any, Any]:
+def _load(name: str, trust: bool) -> tuple[nn.Module, Any, Any, str]:
+    """Return a model, its tokenizer, its configuration, and which part of the saved model it is."""
     place = transformer_folder(resolve_model_path(name))
     with mute_transformers():
         try:
@@ -299,7 +304,21 @@ def _load(name: str, trust: bool) -> tuple[nn.Module, Any, Any]:
             f"{name} lacks {len(missing)} weights that its config.json requires, such as {missing[0]}; they would be "
             "initialized randomly: copy the model again, or fix config.json"
         )
-    return model, tokenizer, config
+    return model, tokenizer, config, _describe_part(model, config, found["unexpected_keys"], place)
+
+
+def _describe_part(model: nn.Module, config: Any, unused: Any, place: str) -> str:
+    """Return which part of a saved model was loaded, and which parts were not: its head, or its own pooling."""
+    own, saved = type(model).__name__, (getattr(config, "architectures", None) or [""])[0]
+    weights = sorted(weight for weight in unused if not weight.endswith("position_ids"))  # saved by old versions
+    without = []
+    if saved and saved != own:
+        without.append(f"the head of {saved}")
+    elif weights:
+        without.append(f"{len(weights)} other weights, such as {weights[0]}")
+    if (Path(place) / "modules.json").exists() or (Path(place).parent / "modules.json").exists():
+        without.append("the pooling of Sentence Transformers")
+    return f"{own}, without {' and '.join(without)}" if without else own
 
 
 def transformer_folder(place: str) -> str:

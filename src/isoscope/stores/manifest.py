@@ -7,6 +7,7 @@ from typing import Any
 
 from isoscope._core.errors import FileFormatError, InputError, warn_data
 from isoscope._io.runs import RESTART_HINT, RunFolder
+from isoscope.stores.table_schema import read_metadata
 
 EMBEDDING_MANIFEST = "_embedding.json"
 EMBEDDING_SCHEMA = "isoscope.embedding/1"
@@ -43,6 +44,19 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
             f"{run.manifest} is damaged ({error}): choose another folder, or {RESTART_HINT}"
         ) from error
     return content
+
+
+def describe_embedding(path: Path) -> dict[str, Any]:
+    """Return what `embed` recorded about a folder or a file that it wrote: the model, the settings and the counts."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if path.is_dir():
+        return read_manifest(path) or {}
+    if path.suffix.lower() == ".parquet":
+        return read_metadata(pq.read_schema(path))
+    with pa.memory_map(str(path)) as source:
+        return read_metadata(pa.ipc.open_file(source).schema)
 
 
 def warn_if_unfinished(folder: Path) -> None:

@@ -49,7 +49,7 @@ def embed_once(
     folder = context.shared / name
     if not folder.is_dir():
         unfinished = folder.with_name(f"{folder.name}.unfinished")
-        unfinished.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.mkdir(parents=True, exist_ok=True)  # a folder in spite of the dot in its name
 
         def report(stage: str, done: int, share: float, note: str = "") -> None:
             context.tell(weight * share, f"embedding {folder.name}, {stage}")

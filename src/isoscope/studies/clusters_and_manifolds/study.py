@@ -241,6 +241,7 @@ class CorpusStates:
             lambda: read_text(self.corpus, self.setting["part"], self.setting.data),
             finish=finish,
             layers=list(range(1, self.architecture.layers + 1)),
+            pool="tokens",
             window=self.setting["window"],
             max_tokens=self.setting["tokens"],
             seed=self.seed,

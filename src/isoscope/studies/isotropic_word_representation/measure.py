@@ -303,6 +303,7 @@ def measure_layers(arm: StateArm, sets: PairSets, name: str, bench: ArmContext) 
         arm.model.place,
         sets.scored(name).texts,
         bench.folder / "layers",
+        layers="all",
         pool="tokens",
         special_tokens="drop",
         max_tokens=_LAYER_TOKENS,
