@@ -5,13 +5,16 @@ import sys
 import warnings
 from pathlib import Path
 
+from isoscope._core.printable import to_printable
+
 _PACKAGE = str(Path(__file__).parent.parent) + os.sep
 
 
 class InputError(ValueError):
     """The input cannot be used; the message states what was passed, what is needed and what to do.
 
-    The subclasses distinguish kinds of errors, so that code can handle an error without parsing its message.
+    The message contains no control characters and no passwords, so it is safe to print and to log. The subclasses
+    distinguish kinds of errors, so that code can handle an error without parsing its message.
 
     Examples
     --------
@@ -22,6 +25,9 @@ class InputError(ValueError):
     ...     print(type(error).__name__)
     ParameterError
     """
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(to_printable(each) if isinstance(each, str) else each for each in args))
 
 
 class ParameterError(InputError):
@@ -84,7 +90,7 @@ def warn_data(message: str) -> None:
     level, frame = 2, sys._getframe(1)
     while frame.f_back and frame.f_code.co_filename.startswith(_PACKAGE):
         level, frame = level + 1, frame.f_back
-    warnings.warn(message, DataWarning, stacklevel=level)
+    warnings.warn(to_printable(message), DataWarning, stacklevel=level)
 
 
 def plural(count: int, word: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isoscope._core.errors import FileFormatError, InputError
+from isoscope._core.printable import escape_controls_in_json
 from isoscope._io.files import atomic_replace
 
 if TYPE_CHECKING:
@@ -55,6 +56,6 @@ def write_json(content: Any, path: str | os.PathLike[str], *, indent: int = 2) -
         temporary.write_text(format_json(content, indent=indent), encoding="utf-8")
 
 
-def format_json(content: Any, *, indent: int = 2) -> str:
-    """Return a value as JSON text that ends with a line break."""
-    return json.dumps(content, indent=indent, ensure_ascii=False) + "\n"
+def format_json(content: Any, *, indent: int = 2, ascii_only: bool = False) -> str:
+    """Return a value as JSON text that ends with a line break; control characters are escaped."""
+    return escape_controls_in_json(json.dumps(content, indent=indent, ensure_ascii=ascii_only)) + "\n"

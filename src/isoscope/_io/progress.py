@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from isoscope._core.printable import to_printable
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -121,7 +123,7 @@ class _TerminalView:
 
     def update(self, stage: str, share: float, notes: list[str]) -> None:
         room = max(self.live.console.width - 64, _MIN_NOTE_WIDTH)
-        note = "  ".join(notes)
+        note = to_printable("  ".join(notes))
         note = note if len(note) <= room else note[: room - 1] + "…"
         self.live.update(self.task, description=stage, completed=share, total=1.0 if share else None, note=note)
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.padding import Padding
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from isoscope._core.errors import InputError
+from isoscope._core.printable import escape_controls
 from isoscope._report.narrate import format_interval, format_signed
 from isoscope.auditing.compare import Change, align_findings, compare_findings, describe_setting_differences
 from isoscope.auditing.finding import VERDICTS, format_number, format_percentage
@@ -40,8 +42,19 @@ def render_text(audit: Audit) -> str:
 def to_plain_text(content: RenderableType, width: int = _WIDTH) -> str:
     """Return the output of rich as plain text, without trailing spaces."""
     out = io.StringIO()
-    Console(file=out, width=width, color_system=None, highlight=False).print(content)
+    Console(file=out, width=width, color_system=None, highlight=False).print(EscapedControls(content))
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+class EscapedControls:
+    """Content for rich with its control characters escaped; names and texts come from the data."""
+
+    def __init__(self, content: RenderableType) -> None:
+        self._content = content
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for segment in console.render(self._content, options):
+            yield segment if segment.control else segment._replace(text=escape_controls(segment.text))
 
 
 def render_audit(audit: Audit, baseline: Audit | None = None) -> Group:

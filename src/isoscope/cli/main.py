@@ -21,8 +21,11 @@ from isoscope.cli.session import (
     Interruption,
     command_arguments,
     handle_signals,
+    interrupted,
     mute_stdout,
     print_message,
+    print_note,
+    print_safely,
     report_warnings,
 )
 
@@ -66,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
     if debug:
         arguments = ["--debug", *(argument for argument in arguments if argument != "--debug")]
     command_arguments[:] = arguments
-    with handle_signals():
+    with handle_signals(), print_safely():
         try:
             with report_warnings():
                 return _run(arguments)
@@ -106,12 +109,12 @@ def _run(arguments: list[str]) -> int:
 
 def _describe(error: BaseException) -> tuple[str, int]:
     """Return the message and the exit code for an error."""
-    if isinstance(error, InputError):
-        return str(error), BAD_INPUT
     if isinstance(error, Interruption):
         return f"interrupted; {error}", INTERRUPTED
-    if isinstance(error, KeyboardInterrupt):
+    if isinstance(error, KeyboardInterrupt) or interrupted.is_set():  # a library may raise another error instead
         return "interrupted; existing files are unchanged", INTERRUPTED
+    if isinstance(error, InputError):
+        return str(error), BAD_INPUT
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return f"out of memory ({error}): set a limit below the free memory, such as --max-memory 2GB", BAD_INPUT
     if isinstance(error, OSError):
@@ -131,12 +134,10 @@ def _describe_os_error(error: OSError) -> str:
 
 
 def _fail(message: str, code: int, debug: bool) -> int:
-    """Print an error message with passwords removed; return the exit code."""
-    from isoscope.stores.databases.address import redact_passwords
-
+    """Print an error message, and also the traceback if `debug` is set; return the exit code."""
     if debug:
         import traceback
 
-        print(redact_passwords(traceback.format_exc()), file=sys.stderr)
-    print_message(redact_passwords(" ".join(message.split())))
+        print_note(traceback.format_exc())
+    print_message(message)
     return code

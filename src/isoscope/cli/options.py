@@ -151,9 +151,9 @@ def parse_columns(pairs: list[str] | None) -> dict[str, Any]:
 
 def parse_target(text: str) -> Path | Address:
     """Parse the output target: the address of a database, or a path."""
-    from isoscope.stores.databases.address import parse_address
+    from isoscope.stores.databases.address import parse_target as parse
 
-    return parse_address(text) or Path(text)
+    return parse(text)
 
 
 def parse_seeds(text: str) -> int | list[int]:

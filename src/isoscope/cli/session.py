@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import shlex
 import signal
 import sys
+import unicodedata
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from isoscope._core.errors import DataWarning, plural
+from isoscope._core.printable import REMOVED, escape_controls, find_secrets, to_printable
 from isoscope._io.progress import ProgressBar
 
 if TYPE_CHECKING:
@@ -36,20 +39,90 @@ class Interruption(Exception):
     """An interruption by Ctrl-C, with a message that states what the command has finished."""
 
 
+_MIN_SECRET = 4  # shorter texts would also be removed from ordinary words
+
+_ASCII = str.maketrans(
+    {
+        **{"✓": "+", "✗": "x", "×": "x", "·": ".", "•": "*", "…": "...", "→": "->", "←": "<-", "−": "-", "±": "+/-"},
+        **{"–": "-", "—": "-", "≤": "<=", "≥": ">=", "≈": "~", "≠": "!=", "√": "sqrt", "∞": "inf", "σ": "sigma"},
+        **{"‖": "||", "█": "#", "━": "-", "─": "-", "│": "|", "▲": "^", "▼": "v", "ᵀ": "T"},
+        **{"‘": "'", "’": "'", "“": '"', "”": '"'},
+    }
+)
+"""ASCII for the marks in the output, if the encoding of the terminal does not contain them."""
+
+
+def _encode_as_ascii(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Replace the characters that an encoding lacks: marks and digits by ASCII, letters by escapes."""
+    assert isinstance(error, UnicodeEncodeError)
+    lacking = error.object[error.start : error.end].translate(_ASCII)
+    plain = "".join(str(unicodedata.digit(mark, mark)) for mark in lacking)  # anisotropy₁
+    return plain.encode("ascii", "backslashreplace").decode(), error.end
+
+
+codecs.register_error("isoscope-ascii", _encode_as_ascii)
+
+
+class _EscapedOutput:
+    """Standard output with control characters escaped; `terminal` is the stream behind it, which rich may style."""
+
+    buffer = None  # typer would write UTF-8 to it if the encoding is ASCII
+
+    def __init__(self, terminal: TextIO) -> None:
+        self.terminal = terminal
+
+    def write(self, text: str) -> int:
+        """Write a text with its control characters escaped."""
+        return self.terminal.write(escape_controls(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.terminal, name)
+
+
+@contextmanager
+def print_safely() -> Iterator[None]:
+    """Escape control characters on standard output, and replace the characters that its encoding lacks."""
+    if sys.stdout is None:  # it was closed before the command started
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    stdout, streams = sys.stdout, [each for each in (sys.stdout, sys.stderr) if hasattr(each, "reconfigure")]
+    before = [each.errors for each in streams]
+    for each in streams:
+        each.reconfigure(errors="isoscope-ascii")
+    sys.stdout = _EscapedOutput(stdout)
+    try:
+        yield
+    finally:
+        sys.stdout = stdout
+        for each, errors in zip(streams, before, strict=True):
+            each.reconfigure(errors=errors)
+
+
 @contextmanager
 def handle_signals() -> Iterator[None]:
     """Raise KeyboardInterrupt on Ctrl-C, SIGTERM and SIGHUP; restore the previous handlers on exit."""
     interrupted.clear()
     previous: dict[int, Any] = {}
     for number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+        handler = signal.getsignal(number)
+        is_nohup = number == getattr(signal, "SIGHUP", None) and handler == signal.SIG_IGN
+        if number in previous or handler is None or is_nohup:  # None: a handler that Python cannot restore
+            continue
         with suppress(ValueError):  # outside the main thread
-            handler = signal.signal(number, _interrupt)
-            previous.setdefault(number, signal.SIG_DFL if handler is None else handler)
+            signal.signal(number, _interrupt)
+            previous[number] = handler
+    hook, sys.unraisablehook = sys.unraisablehook, _report_unraisable
     try:
         yield
     finally:
+        sys.unraisablehook = hook
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def _report_unraisable(unraisable: Any) -> None:
+    """Report an exception that Python cannot raise; an interruption is remembered in `interrupted`."""
+    if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(unraisable)
 
 
 def _interrupt(number: int, frame: object) -> None:
@@ -87,13 +160,21 @@ def report_warnings() -> Iterator[None]:
 
 
 def print_message(message: str) -> None:
-    """Print a line to standard error."""
-    print(f"isoscope: {message}", file=sys.stderr)
+    """Print a message as one line to standard error."""
+    print_note(f"isoscope: {' '.join(message.split())}")
 
 
 def report_written(path: Path) -> None:
     """Print to standard error that a file was written."""
-    print(f"written: {path}", file=sys.stderr)
+    print_note(f"written: {path}")
+
+
+def print_note(text: str) -> None:
+    """Print a text to standard error without control characters and without the secrets in the command's arguments."""
+    for secret in (each for argument in command_arguments for each in find_secrets(argument)):
+        if len(secret) >= _MIN_SECRET:
+            text = text.replace(secret, REMOVED)
+    print(to_printable(text), file=sys.stderr)
 
 
 def report_dropped(store: Store, written: int) -> None:
@@ -107,7 +188,7 @@ def write_json_output(content: dict[str, Any], path: Path) -> None:
     from isoscope._io.json import format_json, write_json
 
     if path == STDOUT:
-        sys.stdout.write(format_json(content))
+        sys.stdout.write(format_json(content, ascii_only=not _encodes_unicode(sys.stdout)))
     else:
         write_json(content, path)
         report_written(path)
@@ -117,14 +198,22 @@ def show(renderable: Any, *, width: int | None = None) -> None:
     """Print rich renderables to standard output; a closed pipe ends the output but not the command."""
     from rich.console import Console
 
+    from isoscope._report.terminal import EscapedControls
+
     class PipeConsole(Console):
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError  # rich would end the process
 
+    out = getattr(sys.stdout, "terminal", None)
     try:
-        PipeConsole(highlight=False, markup=False, width=width).print(renderable)  # names may contain brackets
+        PipeConsole(file=out, highlight=False, markup=False, width=width).print(EscapedControls(renderable))
     except BrokenPipeError:
         mute_stdout()
+
+
+def _encodes_unicode(stream: Any) -> bool:
+    """Return whether the encoding of a stream contains all characters."""
+    return (getattr(stream, "encoding", None) or "utf-8").lower().replace("_", "-").startswith(("utf", "cp65001"))
 
 
 def mute_stdout() -> None:

@@ -15,7 +15,7 @@ from isoscope._core.missing import check_missing, check_zeros
 from isoscope._io.tables import format_names
 from isoscope.stores import arrow, fvecs, hdf5, numpy_files, safetensors, text_rows, word_vectors
 from isoscope.stores.columns import ROLES, ColumnSpec
-from isoscope.stores.databases.address import parse_address
+from isoscope.stores.databases.address import check_scheme, parse_address
 from isoscope.stores.databases.base import open_database
 from isoscope.stores.frames import frame_library, open_frame
 from isoscope.stores.in_memory import open_array
@@ -185,11 +185,7 @@ def _open_path(name: str, wanted: ColumnSpec) -> Store:
             return _open_shards(name, _match_files(path), wanted)
     except PermissionError as error:
         raise NotFoundError(f"{error.filename or path} cannot be read: permission denied") from error
-    scheme, slashes, _ = name.partition("://")
-    if slashes:  # the rest may contain a password
-        raise ParameterError(
-            f"{scheme}://… is not supported: need a file, or postgresql://…, qdrant:…, lancedb:…, chroma:…"
-        )
+    check_scheme(name)
     raise NotFoundError(_describe_missing(path))
 
 

@@ -19,7 +19,7 @@ from isoscope._core.errors import FileFormatError, MissingValueError, OutputErro
 from isoscope._io.files import atomic_replace
 from isoscope._io.progress import show_progress
 from isoscope.stores.columns import ColumnError
-from isoscope.stores.databases.address import Address, parse_address
+from isoscope.stores.databases.address import Address, parse_target
 from isoscope.stores.open import open_store
 from isoscope.stores.store import Batch, Store, complete_rows
 from isoscope.stores.table_schema import output_names, role_layout
@@ -81,15 +81,15 @@ def write_store(
     (array([[0., 1., 0.]], dtype=float32), ['east', 'north', 'up'])
     """
     with show_progress(progress) as report:
-        if (address := parse_address(output)) is not None:
+        target = parse_target(output)
+        if isinstance(target, Address):
             from isoscope.stores.databases.write import write_to_database
 
             if isinstance(source, Iterator):
-                raise ParameterError(f"{address} cannot be written from an iterator of batches: pass a store")
+                raise ParameterError(f"{target} cannot be written from an iterator of batches: pass a store")
             store = source if isinstance(source, Store) else open_store(source)
-            return write_to_database(address, store, columns=columns, restart=restart, progress=report)
-        assert not isinstance(output, Address)
-        path = check_writable(output)
+            return write_to_database(target, store, columns=columns, restart=restart, progress=report)
+        path = check_writable(target)
         if _is_batches(source):
             batches = _check_batches(source)
             return _write_file(

@@ -23,7 +23,7 @@ from isoscope._core.threads import map_in_threads
 from isoscope._io.files import atomic_replace
 from isoscope._io.progress import ignore_progress, show_progress
 from isoscope.engines.engine import LocalEngine
-from isoscope.stores.databases.address import Address, parse_address
+from isoscope.stores.databases.address import Address, parse_target
 from isoscope.stores.databases.write import write_to_database
 from isoscope.stores.open import open_store
 from isoscope.stores.store import Store
@@ -111,17 +111,17 @@ def repair_store(
     local = engine == "local" or isinstance(engine, LocalEngine)
     say = say or _ignore_message
     with show_progress(progress) as report:
-        if (address := parse_address(output)) is not None:
+        target = parse_target(output)
+        if isinstance(target, Address):
             if not local:
-                raise ParameterError(f"{address} is a database, which only this process can write to: omit the engine")
+                raise ParameterError(f"{target} is a database, which only this process can write to: omit the engine")
             about = {"repair": _digest(repair) or f"{secrets.token_hex(16)}, which cannot be saved"}
             options: dict[str, Any] = {"columns": columns, "restart": restart, "progress": report, "say": say}
             transform = _BatchTransform(repair, store)
-            rows = write_to_database(address, store, about=about, made=transform, stage="repairing", **options)
+            rows = write_to_database(target, store, about=about, made=transform, stage="repairing", **options)
             _report_zeros(transform.zeros, say)
             return rows
-        assert not isinstance(output, Address)
-        path = Path(output).expanduser()
+        path = target.expanduser()
         if is_folder(path):
             if os.path.realpath(path) in {os.path.realpath(file.parent) for file in store.files}:
                 raise OutputError(f"{path} contains the source: write to another folder")

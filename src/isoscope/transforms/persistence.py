@@ -18,6 +18,7 @@ import isoscope
 from isoscope._core.errors import FileFormatError, InputError, NotFoundError, OutputError, ParameterError
 from isoscope._io.files import atomic_replace
 from isoscope.sketching.file import checksum
+from isoscope.stores.databases.address import Address, parse_target
 
 if TYPE_CHECKING:
     from isoscope.transforms.repair import Repair
@@ -41,7 +42,7 @@ _WITHOUT_DIMENSIONS = {"clusters_", "offsets_", "weights_"}
 
 def check_save_folder(folder: str | os.PathLike[str]) -> Path:
     """Return the path of a folder to save a repair in; raise an `OutputError` if it has other contents."""
-    if _ADDRESS.match(os.fspath(folder)):  # not shown, because it may contain a password
+    if _ADDRESS.match(os.fspath(folder)) or isinstance(parse_target(folder), Address):
         raise OutputError("a repair is saved in a folder, not in a database: choose a folder")
     target = Path(folder).resolve()
     if target.exists() and not _is_repair_folder(target):

@@ -1,10 +1,13 @@
 """Addresses are parsed, and their secrets are never shown."""
 
+import numpy as np
 import pytest
 
-from isoscope._core.errors import InputError
-from isoscope.stores.databases.address import parse_address
+import isoscope
+from isoscope._core.errors import InputError, NotFoundError, ParameterError
+from isoscope.stores.databases.address import parse_address, parse_target
 from isoscope.stores.open import open_store
+from isoscope.stores.write import write_store
 
 SECRET = "s3cr3t%40x"
 
@@ -113,3 +116,50 @@ def test_syntax_error_raises_one_line_without_secret(text):
         parse_address(text)
     assert "s3cr3t" not in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+UNSUPPORTED = {
+    "pinecone:my-index": r"pinecone:….*index\.list\(\) and index\.fetch\(\).*\.parquet",
+    "Pinecone://my-index": r"Pinecone://….*index\.fetch",
+    "weaviate:Docs": "include_vector=True",
+    "milvus:docs": "query_iterator",
+    "faiss:docs.index": "reconstruct_n",
+    "mongodb+srv://me:s3cr3t@host/db": "export the vectors",
+    "unheard-of://host/docs": "unheard-of://….*export the vectors",
+    "s3://bucket/docs.parquet": "copy the files",
+    "qdrnt:data#docs": "did you mean qdrant:PATH#collection",
+    "chromadb:data#docs": "did you mean chroma:PATH#collection",
+    "pgvector://me:s3cr3t@host/db": "did you mean postgresql://user@host",
+}
+
+
+@pytest.mark.parametrize("text", UNSUPPORTED)
+def test_unsupported_database_says_what_to_do(text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for use in (open_store, parse_target, lambda text: write_store(np.eye(3), text)):
+        with pytest.raises(ParameterError, match=UNSUPPORTED[text]) as caught:
+            use(text)
+        assert "s3cr3t" not in str(caught.value)
+        assert "spelling" not in str(caught.value)
+    with pytest.raises(InputError):
+        isoscope.Center().fit(np.eye(3)).save(text)
+    assert not list(tmp_path.iterdir())
+
+
+def test_colon_in_a_file_name_is_not_a_scheme(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("pinecone:dump.npy", np.eye(3))
+    assert len(open_store("pinecone:dump.npy")) == 3
+    assert write_store(np.eye(4), "2024-01:dump.npy") == 4
+    assert write_store(np.eye(5), "pinecone:dump.npy") == 5
+    with pytest.raises(NotFoundError, match="did you mean pinecone:dump"):
+        open_store("./pinecone:dmp.npy")
+
+
+@pytest.mark.parametrize("place", ["http//host:6333", "https:/host", "http:host", "localhost:6333", "me:pw@host"])
+def test_mistyped_server_does_not_become_a_folder(place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for kind in ("qdrant", "chroma"):
+        with pytest.raises(ParameterError, match=rf"cannot parse the address.*{kind}:http://host"):
+            write_store(np.eye(3), f"{kind}:{place}#docs")
+    assert not list(tmp_path.iterdir())

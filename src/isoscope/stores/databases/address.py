@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import difflib
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
 from isoscope._core.errors import ParameterError
+from isoscope._core.printable import is_secret_name
 
 _POSTGRES = re.compile(r"postgres(?:ql)?(?:\+\w+)?://", re.IGNORECASE)
 _MISTYPED_POSTGRES = re.compile(r"postgres(?:ql)?(?:\+\w+)?(?::|//.*@)", re.IGNORECASE)  # missing slash or colon
 _OTHERS = re.compile(r"(qdrant|lancedb|chroma):", re.IGNORECASE)
 _SERVER = re.compile(r"(?:.*@)?(?:\[[^\]]*\]|[^:]*)(?::\d*)?")  # user, host, port
+_MISTYPED_SERVER = re.compile(r"https?(?::(?!//)|//)|[\w.-]+:\d+(?:/|$)", re.IGNORECASE)  # it would become a folder
+_LOGIN = re.compile(r"(?:[a-z]:[\\/])?[^:]*:.*@", re.IGNORECASE)  # not a Windows drive
+_SCHEME = re.compile(r"([a-z][\w+.-]+):", re.IGNORECASE)  # one letter is a Windows drive
 _OWN = ("table", "column", "key", "missing", "type")  # all other options of a PostgreSQL URL belong to libpq
-_SECRET = re.compile(r"pass|secret|token|api.?key|credential|auth(?!enticator)|signature|^pwd$|^pw$", re.IGNORECASE)
+_OPTIONS = ("missing", "distance")  # the options of the other databases
 _USER = re.compile(r"(?<=://)[^/?#]*@")
-_LOGIN = re.compile(r"(:/{1,2}[^\s/:@]*):[^\s@]*@")  # one slash: an address that became a path
-_SECRET_OPTION = re.compile(r"([?&]\w*(?:pass|secret|token|api_?key|credential)\w*=)[^\s&#]*", re.IGNORECASE)
 _SAFE = "/:,.-_~()*"
 _FORMS = {
     "postgresql": "postgresql://user@host:5432/database?table=NAME&column=NAME",
@@ -26,6 +31,18 @@ _FORMS = {
     "lancedb": "lancedb:PATH#table",
     "chroma": "chroma:PATH#collection or chroma:http://host:8000#collection",
 }
+_ALIASES = {"pg": "postgresql", "pgvector": "postgresql", "psql": "postgresql", "postgres": "postgresql"}
+_EXPORTS = {
+    "pinecone": "read the vectors with index.list() and index.fetch()",
+    "weaviate": "read the vectors with collection.iterator(include_vector=True)",
+    "milvus": "read the vectors with client.query_iterator()",
+    "elasticsearch": "read the vectors with helpers.scan()",
+    "opensearch": "read the vectors with helpers.scan()",
+    "faiss": "read the vectors with index.reconstruct_n(0, index.ntotal)",
+    **dict.fromkeys(("mongodb", "redis", "vespa", "mysql", "sqlite", "duckdb"), "export the vectors"),
+}
+"""How to get the vectors out of databases that isoscope cannot read."""
+_DOWNLOADS = ("http", "https", "ftp", "s3", "gs", "az", "abfs", "hdfs", "hf")
 
 
 @dataclass(frozen=True, repr=False)
@@ -44,10 +61,11 @@ class Address:
     @property
     def redacted(self) -> str:
         """The address without passwords, tokens and keys: the only form that is printed or saved."""
-        own = [(name, value) for name, value in self.options.items() if not _SECRET.search(name)]
+        known = _OWN if self.kind == "postgresql" else _OPTIONS  # a mistyped name may belong to a secret
+        own = [(name, value) for name, value in self.options.items() if name in known]
         place, _, query = self.place.partition("?")
         place = _USER.sub(lambda match: _drop_password(match[0]), place)
-        pairs = [each for each in query.split("&") if each and not _SECRET.search(unquote(each.partition("=")[0]))]
+        pairs = [each for each in query.split("&") if each and not is_secret_name(each.partition("=")[0])]
         if self.kind == "postgresql":
             own = ([("table", self.collection)] if self.collection else []) + own
             pairs += [f"{name}={quote(value, safe=_SAFE)}" for name, value in own]
@@ -68,7 +86,7 @@ class Address:
         users = [user.rstrip("@").partition(":")[2] for user in _USER.findall(self.place)]
         pairs = [each.partition("=") for each in self.place.partition("?")[2].split("&")]
         pairs += [(name, "=", value) for name, value in self.options.items()]
-        secrets = [*users, *(value for name, _, value in pairs if _SECRET.search(unquote(name)))]
+        secrets = [*users, *(value for name, _, value in pairs if is_secret_name(name))]
         forms = {form for each in secrets for form in (each, unquote(each), quote(each, safe="")) if form}
         return sorted(forms, key=len, reverse=True)
 
@@ -105,6 +123,57 @@ def parse_address(text: Any) -> Address | None:
     return None
 
 
+def parse_target(output: str | os.PathLike[str] | Address) -> Address | Path:
+    """Parse an output: the address of a database, or a path.
+
+    Raises a `ParameterError` for an address with a syntax error, and for a database that isoscope does not support.
+
+    Examples
+    --------
+    >>> parse_target("lancedb:library#docs"), str(parse_target("docs.parquet"))
+    (Address(lancedb:library#docs), 'docs.parquet')
+    """
+    address = parse_address(output)
+    if address is not None:
+        return address
+    assert not isinstance(output, Address)
+    path = Path(output)
+    if not path.exists():
+        check_scheme(os.fspath(output))
+    return path
+
+
+def check_scheme(text: str) -> None:
+    """Raise a `ParameterError` for the address of a database or service that isoscope does not support.
+
+    Examples
+    --------
+    >>> check_scheme("docs.parquet")
+    >>> check_scheme("qdrnt:library#docs")
+    Traceback (most recent call last):
+    ...
+    isoscope.errors.ParameterError: qdrnt:… is not a known database: did you mean qdrant:PATH#collection or ...
+    """
+    match = _SCHEME.match(text)
+    if match is None:
+        return
+    scheme = match[1].lower()
+    product = scheme.partition("+")[0]  # mongodb+srv
+    known = _ALIASES.get(product) or next(iter(difflib.get_close_matches(product, _FORMS, n=1, cutoff=0.75)), None)
+    start = f"{match[1]}:{'//' if text[match.end() :].startswith('//') else ''}…"  # the rest may contain a password
+    if known:
+        raise ParameterError(f"{start} is not a known database: did you mean {_FORMS[known]}?")
+    supported = "supported databases are postgresql://…, qdrant:…, lancedb:… and chroma:…"
+    if product in _DOWNLOADS:
+        raise ParameterError(f"{start} is not supported: copy the files to or from this machine yourself; {supported}")
+    if product in _EXPORTS or start.endswith("//…"):
+        advice = _EXPORTS.get(product, "export the vectors")
+        raise ParameterError(
+            f"{start} is not supported: {advice}, save them as a .parquet, .jsonl or .npy file, and pass that file; "
+            f"{supported}"
+        )
+
+
 def redact_source_name(name: str) -> str:
     """Return the name of a source, without secrets if it is an address.
 
@@ -115,19 +184,6 @@ def redact_source_name(name: str) -> str:
     """
     address = parse_address(name)
     return name if address is None else address.redacted
-
-
-def redact_passwords(message: str) -> str:
-    """Return a message without anything that looks like a password in an address.
-
-    This covers addresses that are passed where a file is expected.
-
-    Examples
-    --------
-    >>> redact_passwords("postgresql:/me:secret@host/db?table=docs is not a file, nor is x?password=secret&table=docs")
-    'postgresql:/me@host/db?table=docs is not a file, nor is x?password=…&table=docs'
-    """
-    return _SECRET_OPTION.sub(r"\1…", _LOGIN.sub(r"\1@", message))
 
 
 def _parse_postgresql(rest: str) -> Address:
@@ -148,6 +204,8 @@ def _parse_other(kind: str, rest: str) -> Address:
     server = re.split("[/?#]", behind)[0]
     is_ambiguous = "#" in behind or (scheme.startswith("http") and "@" in behind[len(server) :])
     if place.startswith("//") or (slashes and (is_ambiguous or not _SERVER.fullmatch(server))):
+        raise _parse_error(kind, ":")
+    if not slashes and (_MISTYPED_SERVER.match(place) or _LOGIN.match(place)):
         raise _parse_error(kind, ":")
     place, _, first = place.partition("?")
     collection, _, second = collection.partition("?")
