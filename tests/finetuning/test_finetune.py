@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from isoscope import InputError, finetune
+from isoscope import DataWarning, InputError, finetune
 from isoscope.finetuning import Split, Task, train
 from isoscope.finetuning.settings import DEFAULT_RECIPE, RECIPES, Settings, compare_settings
 from isoscope.losses import CosReg
@@ -157,8 +157,48 @@ def test_every_regularizer_trains_encoders_and_decoders(arm, place, tmp_path):
         assert all(math.isfinite(each["loss"]) for each in found.seeds[0].losses)
         assert any("no padding token: texts are padded with <eos>" in note for note in found.notes) == pad
         assert found.layers == ("layer_0", "layer_1", "layer_2")
-        clouds = found.seeds[0].term_counts
-        assert clouds == ({} if arm == "none" else {"clouds": 24 if "entropy" in arm else 12, "too_small": 0})
+        counts = found.seeds[0].term_counts
+        if arm == "none":
+            assert (counts, found.seeds[0].terms) == ({}, [])
+            assert math.isnan(found.gradient_share.mean)
+        else:
+            rows = 192 if arm != "istar" else counts["rows"]
+            assert (counts["clouds"], counts["too_small"], counts["rows"]) == (24 if "entropy" in arm else 12, 0, rows)
+            assert found.gradient_share.mean == counts["rows_with_gradient"] / rows
+            assert found.gradient_share.mean == 1 or ("entropy" in arm and 0 < found.gradient_share.mean < 1)
+            assert [each["step"] for each in found.seeds[0].terms] == [each["step"] for each in found.seeds[0].losses]
+            assert all(math.isfinite(each["term"]) for each in found.seeds[0].terms)
+
+
+def many_classes(classes=24, rows=240):
+    """A task whose batches rarely contain three rows of a class."""
+    texts = toy.opinions(rows)[0]
+    split = Split(texts, None, np.arange(rows) % classes)
+    return Task("many", split, split.part(np.arange(48)), tuple(f"class {i}" for i in range(classes)), "accuracy")
+
+
+def test_rows_without_a_gradient_are_reported(place, tmp_path):
+    options = {"task": many_classes(), "regularizer": "persistent-entropy", "select": False, "epochs": 1}
+    with pytest.warns(DataWarning, match=r"skips 9\d% of .* first 10 steps.*--group-classes.*--whole-batch"):
+        skipping = run(place, tmp_path / "skipping", **options)
+    assert skipping.gradient_share.mean < 0.1
+    assert skipping.to_dict()["gradient_share"]["mean"] == skipping.gradient_share.mean
+    assert max(each["gradient_share"] for each in skipping.seeds[0].terms) < 0.2
+    for more in ({"group_classes": True}, {"per_class": False}):
+        helped = run(place, tmp_path / next(iter(more)), **options, **more)
+        assert helped.gradient_share.mean > 0.9
+        assert ("whole batch" in helped.settings.arm) == ("per_class" in more)
+    assert helped.seeds[0].term_counts["clouds"] == 15
+
+
+def test_grouping_needs_classes_and_one_way(place, tmp_path):
+    with pytest.raises(InputError, match="group_lengths and group_classes are both set"):
+        run(place, tmp_path / "run", group_lengths=True, group_classes=True)
+    rows = Split(*[toy.opinions(40)[0]] * 2, np.linspace(0, 1, 40))
+    with pytest.raises(InputError, match="group_classes is set, but graded has grades"):
+        run(place, tmp_path / "run", task=Task("graded", rows, rows, (), "spearman"), group_classes=True)
+    with pytest.raises(InputError, match="per_class is False, but regularizer 'istar' has no such option"):
+        run(place, tmp_path / "run", regularizer="istar", per_class=False)
 
 
 def test_model_learns_and_score_matches_the_task(place, tmp_path):
