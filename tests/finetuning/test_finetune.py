@@ -96,6 +96,50 @@ def test_a_stopped_run_resumes_to_the_same_result(arm, place, tmp_path):
     assert done == {path: path.stat().st_mtime_ns for path in done}
 
 
+def old_names(place, folder):
+    """The encoder with the names of parameters that its file had before 2019."""
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(place / "encoder", folder)
+    weights = load_file(folder / "model.safetensors")
+    renamed = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): value
+        for name, value in weights.items()
+    }
+    assert sum("gamma" in name for name in renamed) == 5
+    save_file(renamed, folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+def test_a_model_with_old_parameter_names_resumes_to_the_same_result(place, tmp_path):
+    model = old_names(place, tmp_path / "old")
+    whole = run(place, tmp_path / "whole", model=model)
+    with pytest.raises(Stop):
+        run(place, tmp_path / "cut", model=model, progress=stopping(0, 8))
+    resumed = run(place, tmp_path / "cut", model=model)
+    assert resumed.seeds[0].resumed_at == 6
+    assert told(resumed) == told(whole)
+    assert whole.seeds[0].losses == run(place, tmp_path / "usual").seeds[0].losses
+
+
+def test_a_checkpoint_with_other_weights_is_not_resumed(place, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    with pytest.raises(Stop):
+        run(place, tmp_path / "run", progress=stopping(0, 8))
+    (path,) = (tmp_path / "run" / "seed-0").glob("checkpoint-*/model.safetensors")
+    weights = load_file(path)
+    first = next(iter(weights))
+    for change in ({first: weights[first] * 2}, {}):
+        rest = {name: value for name, value in weights.items() if name != first}
+        save_file(rest | change, path, {"format": "pt"})
+        with pytest.raises(
+            InputError, match=rf"checkpoint-6 does not restore 1 of the 41 weights, such as {first}"
+        ) as e:
+            run(place, tmp_path / "run")
+        assert "\n" not in str(e.value)
+
+
 def test_a_run_resumes_in_the_middle_of_a_long_epoch(place, tmp_path, monkeypatch):
     monkeypatch.setattr(train, "_CHECKPOINT_STEPS", 4)
     options = {"regularizer": "unbiased", "every": 5}

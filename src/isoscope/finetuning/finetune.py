@@ -258,7 +258,8 @@ class _Run:
         return result
 
     def _run_seed(self, seed: int, before: float, share: float, rows: TaskRows, reader: Reader) -> SeedOutcome:
-        from isoscope.finetuning.train import remove_checkpoints, run_seed
+        from isoscope.finetuning.checkpoints import remove_checkpoints
+        from isoscope.finetuning.train import run_seed
 
         folder = self.folder.path / f"seed-{seed}"
         folder.mkdir(exist_ok=True)

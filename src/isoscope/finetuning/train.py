@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 import time
-import zipfile
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
@@ -15,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
 from transformers import DataCollatorWithPadding, Trainer, TrainerCallback, TrainingArguments, set_seed
 from transformers.trainer_callback import PrinterCallback
 
+from isoscope.finetuning.checkpoints import last_checkpoint, record_weights, restore_weights
 from isoscope.finetuning.result import SeedOutcome, score_logits
 from isoscope.finetuning.samplers import ClassGroupedSampler, LengthGroupedSampler
 from isoscope.finetuning.settings import SCHEDULES
@@ -43,8 +41,8 @@ if TYPE_CHECKING:
     from isoscope.training.repair_layer import BatchRepair
 
 
-class GroupedTrainer(Trainer):
-    """A Trainer whose batches contain texts of similar length, or several texts of each class."""
+class FineTuningTrainer(Trainer):
+    """A Trainer that groups rows into batches as the settings require, and verifies the checkpoints it resumes from."""
 
     def __init__(self, *args: Any, settings: Settings, **kwargs: Any) -> None:
         self._settings = settings
@@ -58,6 +56,13 @@ class GroupedTrainer(Trainer):
         if self._settings.group_classes:
             return ClassGroupedSampler([row["labels"] for row in rows], self.args.train_batch_size, seed)
         return super()._get_train_sampler(train_dataset)
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        super()._save(output_dir, state_dict)
+        record_weights(self.model, Path(output_dir or str(self.args.output_dir)))
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        restore_weights(self.model if model is None else model, Path(resume_from_checkpoint))
 
 
 _CHECKPOINT_STEPS = 500
@@ -117,7 +122,7 @@ def run_seed(
     loss = make_regularizer(settings, regularizer, graded=task.is_graded)
     collate = DataCollatorWithPadding(reader.tokenizer)
     with mute_transformers():
-        trainer = GroupedTrainer(
+        trainer = FineTuningTrainer(
             model,
             _training_arguments(settings, folder, seed, each_epoch=isinstance(loss, IStar)),
             data_collator=collate,
@@ -168,35 +173,6 @@ def run_seed(
 def _sort_by_length(rows: list[Row]) -> list[Row]:
     """Return the rows sorted by length, which reduces padding."""
     return sorted(rows, key=lambda row: len(row["input_ids"]))
-
-
-def last_checkpoint(folder: Path) -> Path | None:
-    """Return the latest complete checkpoint, or None; remove incomplete and damaged checkpoints."""
-    whole = []
-    for path in folder.glob("checkpoint-*"):
-        try:
-            step = json.loads((path / "trainer_state.json").read_text(encoding="utf-8"))["global_step"]
-            _check_checkpoint(path)
-            whole.append((step, path))
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError):
-            shutil.rmtree(path, ignore_errors=True)
-    return max(whole)[1] if whole else None
-
-
-def _check_checkpoint(checkpoint: Path) -> None:
-    """Raise an error if a file is truncated, for example because the disk was full or the power failed."""
-    for path in checkpoint.glob("*.safetensors"):
-        with safe_open(path, "pt"):
-            pass
-    torn = [path for path in checkpoint.glob("*.pt*") if not zipfile.is_zipfile(path)]
-    if torn:
-        raise ValueError(torn)
-
-
-def remove_checkpoints(folder: Path) -> None:
-    """Delete the checkpoints of a finished seed."""
-    for path in folder.glob("checkpoint-*"):
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def _training_arguments(settings: Settings, folder: Path, seed: int, *, each_epoch: bool) -> TrainingArguments:
