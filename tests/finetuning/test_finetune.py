@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from isoscope import InputError, finetune
+from isoscope import DataWarning, InputError, finetune
 from isoscope.finetuning import Split, Task, train
 from isoscope.finetuning.settings import DEFAULT_RECIPE, RECIPES, Settings, compare_settings
 from isoscope.losses import CosReg
@@ -96,6 +96,50 @@ def test_a_stopped_run_resumes_to_the_same_result(arm, place, tmp_path):
     assert done == {path: path.stat().st_mtime_ns for path in done}
 
 
+def old_names(place, folder):
+    """The encoder with the names of parameters that its file had before 2019."""
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(place / "encoder", folder)
+    weights = load_file(folder / "model.safetensors")
+    renamed = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): value
+        for name, value in weights.items()
+    }
+    assert sum("gamma" in name for name in renamed) == 5
+    save_file(renamed, folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+def test_a_model_with_old_parameter_names_resumes_to_the_same_result(place, tmp_path):
+    model = old_names(place, tmp_path / "old")
+    whole = run(place, tmp_path / "whole", model=model)
+    with pytest.raises(Stop):
+        run(place, tmp_path / "cut", model=model, progress=stopping(0, 8))
+    resumed = run(place, tmp_path / "cut", model=model)
+    assert resumed.seeds[0].resumed_at == 6
+    assert told(resumed) == told(whole)
+    assert whole.seeds[0].losses == run(place, tmp_path / "usual").seeds[0].losses
+
+
+def test_a_checkpoint_with_other_weights_is_not_resumed(place, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    with pytest.raises(Stop):
+        run(place, tmp_path / "run", progress=stopping(0, 8))
+    (path,) = (tmp_path / "run" / "seed-0").glob("checkpoint-*/model.safetensors")
+    weights = load_file(path)
+    first = next(iter(weights))
+    for change in ({first: weights[first] * 2}, {}):
+        rest = {name: value for name, value in weights.items() if name != first}
+        save_file(rest | change, path, {"format": "pt"})
+        with pytest.raises(
+            InputError, match=rf"checkpoint-6 does not restore 1 of the 41 weights, such as {first}"
+        ) as e:
+            run(place, tmp_path / "run")
+        assert "\n" not in str(e.value)
+
+
 def test_a_run_resumes_in_the_middle_of_a_long_epoch(place, tmp_path, monkeypatch):
     monkeypatch.setattr(train, "_CHECKPOINT_STEPS", 4)
     options = {"regularizer": "unbiased", "every": 5}
@@ -157,8 +201,48 @@ def test_every_regularizer_trains_encoders_and_decoders(arm, place, tmp_path):
         assert all(math.isfinite(each["loss"]) for each in found.seeds[0].losses)
         assert any("no padding token: texts are padded with <eos>" in note for note in found.notes) == pad
         assert found.layers == ("layer_0", "layer_1", "layer_2")
-        clouds = found.seeds[0].term_counts
-        assert clouds == ({} if arm == "none" else {"clouds": 24 if "entropy" in arm else 12, "too_small": 0})
+        counts = found.seeds[0].term_counts
+        if arm == "none":
+            assert (counts, found.seeds[0].terms) == ({}, [])
+            assert math.isnan(found.gradient_share.mean)
+        else:
+            rows = 192 if arm != "istar" else counts["rows"]
+            assert (counts["clouds"], counts["too_small"], counts["rows"]) == (24 if "entropy" in arm else 12, 0, rows)
+            assert found.gradient_share.mean == counts["rows_with_gradient"] / rows
+            assert found.gradient_share.mean == 1 or ("entropy" in arm and 0 < found.gradient_share.mean < 1)
+            assert [each["step"] for each in found.seeds[0].terms] == [each["step"] for each in found.seeds[0].losses]
+            assert all(math.isfinite(each["term"]) for each in found.seeds[0].terms)
+
+
+def many_classes(classes=24, rows=240):
+    """A task whose batches rarely contain three rows of a class."""
+    texts = toy.opinions(rows)[0]
+    split = Split(texts, None, np.arange(rows) % classes)
+    return Task("many", split, split.part(np.arange(48)), tuple(f"class {i}" for i in range(classes)), "accuracy")
+
+
+def test_rows_without_a_gradient_are_reported(place, tmp_path):
+    options = {"task": many_classes(), "regularizer": "persistent-entropy", "select": False, "epochs": 1}
+    with pytest.warns(DataWarning, match=r"skips 9\d% of .* first 10 steps.*--group-classes.*--whole-batch"):
+        skipping = run(place, tmp_path / "skipping", **options)
+    assert skipping.gradient_share.mean < 0.1
+    assert skipping.to_dict()["gradient_share"]["mean"] == skipping.gradient_share.mean
+    assert max(each["gradient_share"] for each in skipping.seeds[0].terms) < 0.2
+    for more in ({"group_classes": True}, {"per_class": False}):
+        helped = run(place, tmp_path / next(iter(more)), **options, **more)
+        assert helped.gradient_share.mean > 0.9
+        assert ("whole batch" in helped.settings.arm) == ("per_class" in more)
+    assert helped.seeds[0].term_counts["clouds"] == 15
+
+
+def test_grouping_needs_classes_and_one_way(place, tmp_path):
+    with pytest.raises(InputError, match="group_lengths and group_classes are both set"):
+        run(place, tmp_path / "run", group_lengths=True, group_classes=True)
+    rows = Split(*[toy.opinions(40)[0]] * 2, np.linspace(0, 1, 40))
+    with pytest.raises(InputError, match="group_classes is set, but graded has grades"):
+        run(place, tmp_path / "run", task=Task("graded", rows, rows, (), "spearman"), group_classes=True)
+    with pytest.raises(InputError, match="per_class is False, but regularizer 'istar' has no such option"):
+        run(place, tmp_path / "run", regularizer="istar", per_class=False)
 
 
 def test_model_learns_and_score_matches_the_task(place, tmp_path):

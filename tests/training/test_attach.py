@@ -145,18 +145,69 @@ def test_zero_gradient_warns_once_unless_it_is_intended():
             warnings.simplefilter("error")
             model(**BATCH).loss.backward()
     noise = torch.nn.Sequential(torch.nn.Linear(3, 64), torch.nn.Identity())
-    few = collate(items(2))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with attach(model, CosReg(0)):  # the control arm of an experiment
             model(**BATCH).loss.backward()
-        with attach(model, UnbiasedIsoScore()) as skipping:  # counted as skipped
-            model(**few).loss.backward()
-        assert skipping.loss.skipped == 1
         with attach(noise, UnbiasedIsoScore(), layer="1") as attachment:  # no further increase is wanted
             noise[1].register_forward_hook(lambda *_: torch.eye(64, requires_grad=True))
             noise(torch.randn(64, 3))
             (attachment.term + 0).backward()
+
+
+def test_term_without_the_states_warns():
+    class Constant(Regularizer):
+        def penalty(self, states, labels):
+            return torch.tensor(1.0)
+
+    model = quiet(bert)
+    with attach(model, Constant()), pytest.warns(isoscope.DataWarning, match="the term does not depend on the states"):
+        model(**BATCH)
+
+
+def test_rows_with_a_gradient_are_counted():
+    model, states = quiet(bert), []
+    with attach(model, PersistentEntropy(), pool=lambda s, m: states.append(s[:, 0]) or states[-1]) as attachment:
+        for _ in range(2):
+            model(**BATCH).loss.backward()
+    rows = states[0].detach().requires_grad_()
+    PersistentEntropy()(rows, LABELS).backward()
+    used = int((rows.grad != 0).any(dim=1).sum())
+    assert 0 < used < 16, "only the ends of the selected bars"
+    assert (attachment.rows, attachment.rows_with_gradient) == (32, 2 * used)
+
+
+@pytest.mark.parametrize(
+    ("loss", "batch", "words"),
+    [
+        (
+            PersistentEntropy(),
+            BATCH | {"labels": torch.arange(16)},
+            r"PersistentEntropy skips 100% .* fewer than 3 rows",
+        ),
+        (UnbiasedIsoScore(), collate(items(3)), "UnbiasedIsoScore skips 100% .* too small: use larger batches"),
+        (PersistentEntropy(), BATCH | {"labels": torch.tensor([0] * 7 + list(range(1, 10)))}, "skips 56%"),
+    ],
+)
+def test_skipped_rows_warn_after_ten_steps_or_at_the_end(loss, batch, words):
+    model = quiet(bert, num_labels=16)
+    attachment = attach(model, deepcopy(loss))
+    model(**batch)
+    with pytest.warns(isoscope.DataWarning, match=words):
+        attachment.detach()
+    attachment = attach(model, deepcopy(loss))
+    for _ in range(9):
+        model(**batch)
+    with pytest.warns(isoscope.DataWarning, match=words):
+        model(**batch)
+    attachment.detach()
+
+
+def test_few_skipped_rows_do_not_warn():
+    model = quiet(bert, num_labels=16)
+    with attach(model, PersistentEntropy()) as attachment:
+        model(**BATCH | {"labels": torch.tensor([0] * 8 + list(range(1, 9)))}).loss.backward()
+    assert (attachment.loss.rows_seen, attachment.loss.rows_skipped) == (16, 8)
 
 
 def test_several_layers_are_averaged():

@@ -119,6 +119,12 @@ def finetune(
     all_bars: Annotated[
         bool, typer.Option("--all-bars", help="For persistent-entropy: use all bars, not only the significant ones.")
     ] = False,
+    whole_batch: Annotated[
+        bool,
+        typer.Option(
+            "--whole-batch", help="For persistent-entropy: treat the batch as one class, for tasks with many classes."
+        ),
+    ] = False,
     zeta: Annotated[
         float,
         typer.Option(metavar="SHARE", help="For istar: weight of the covariance of the training set, from 0 to 1."),
@@ -159,6 +165,10 @@ def finetune(
     ] = 128,
     group_lengths: Annotated[
         bool, typer.Option("--group-lengths", help="Batch texts of similar length together, which is faster.")
+    ] = False,
+    group_classes: Annotated[
+        bool,
+        typer.Option("--group-classes", help="Put several rows of a class into a batch, for tasks with many classes."),
     ] = False,
     limit: Annotated[
         int | None, typer.Option(metavar="ROWS", help="Train on a random sample of this many rows.")
@@ -211,6 +221,7 @@ def finetune(
                 layer=layer_choice,
                 pool=pool,
                 select=not all_bars,
+                per_class=not whole_batch,
                 zeta=zeta,
                 repair=batch_repair,
                 seeds=seed_list,
@@ -223,6 +234,7 @@ def finetune(
                 schedule=cast(Any, schedule.value),
                 max_length=max_length,
                 group_lengths=group_lengths,
+                group_classes=group_classes,
                 limit=limit,
                 probe=probe,
                 every=every,
@@ -248,6 +260,8 @@ def _render_result(result: FineTuning) -> Group:
     from rich.console import Group
     from rich.text import Text
 
+    from isoscope.finetuning.result import describe_term
+
     settings = result.settings
     name = Path(settings.model).name or settings.model
     seeds = "seed" if len(result.seeds) == 1 else "seeds"
@@ -257,7 +271,8 @@ def _render_result(result: FineTuning) -> Group:
         f"{plural(settings.steps, 'step')}",
     )
     note = Text("± is the standard deviation over the seeds" if len(result.seeds) > 1 else "", "dim")
-    return Group(heading, Text(), _render_table(result), note, *(Text(each, "dim") for each in result.notes))
+    notes = [*describe_term(result), *result.notes]
+    return Group(heading, Text(), _render_table(result), note, *(Text(each, "dim") for each in notes))
 
 
 def _render_table(result: FineTuning) -> Table:

@@ -65,6 +65,7 @@ def finetune(
     layer: int | str | list[int] | tuple[int, ...] | None = None,
     pool: str | None = None,
     select: bool = True,
+    per_class: bool = True,
     zeta: float = DEFAULT_ZETA,
     repair: BatchRepair | None = None,
     seeds: int | Iterable[int] = 1,
@@ -77,6 +78,7 @@ def finetune(
     schedule: Literal["cosine", "linear", "constant"] = "cosine",
     max_length: int = 128,
     group_lengths: bool = False,
+    group_classes: bool = False,
     limit: int | None = None,
     probe: int = 256,
     every: int | None = None,
@@ -116,6 +118,9 @@ def finetune(
         The layer and the pooling mode for the regularizer (see `attach`); by default, those of its paper.
     select : bool
         If `regularizer` is "persistent-entropy": whether to use only the selected bars. Otherwise, all bars are used.
+    per_class : bool
+        If `regularizer` is "persistent-entropy": whether to compute the term for each class. Otherwise, the batch is
+        treated as one class, as it always is if the labels are grades.
     zeta : float
         If `regularizer` is "istar": the weight of the training set's covariance.
     repair : BatchRepair, optional
@@ -136,6 +141,9 @@ def finetune(
     group_lengths : bool
         Whether batches contain texts of similar length, reshuffled in each epoch. This reduces padding and is faster
         for short texts.
+    group_classes : bool
+        Whether batches contain several rows of each class that they contain, reshuffled in each epoch. This lets
+        "persistent-entropy" use all rows even if there are many classes.
     limit : int, optional
         The number of training rows to use: a random sample, the same for all seeds, and stratified by class unless the
         labels are grades.
@@ -176,7 +184,8 @@ def finetune(
     )
     numbers = _check_seeds(seeds)
     name = _regularizer_name(regularizer)
-    _check_options(regularizer, {"weight": weight, "layer": layer, "select": select, "zeta": zeta})
+    options = {"weight": weight, "layer": layer, "select": select, "per_class": per_class, "zeta": zeta}
+    _check_options(regularizer, options)
     _check_extra()
     settings = make_settings(
         os.fspath(model),
@@ -186,6 +195,7 @@ def finetune(
         layer=list(layer) if isinstance(layer, tuple) else layer,
         pool=pool,
         select=select,
+        per_class=per_class,
         zeta=zeta,
         epochs=epochs,
         batch_size=batch_size,
@@ -196,6 +206,7 @@ def finetune(
         schedule=schedule,
         max_length=max_length,
         group_lengths=group_lengths,
+        group_classes=group_classes,
         limit=limit,
         probe=probe,
         every=every,
@@ -247,7 +258,8 @@ class _Run:
         return result
 
     def _run_seed(self, seed: int, before: float, share: float, rows: TaskRows, reader: Reader) -> SeedOutcome:
-        from isoscope.finetuning.train import remove_checkpoints, run_seed
+        from isoscope.finetuning.checkpoints import remove_checkpoints
+        from isoscope.finetuning.train import run_seed
 
         folder = self.folder.path / f"seed-{seed}"
         folder.mkdir(exist_ok=True)
@@ -384,7 +396,7 @@ def _regularizer_name(regularizer: Any) -> str:
 def _check_options(regularizer: str | Regularizer, options: dict[str, Any]) -> None:
     """Raise a `ParameterError` for an option that the regularizer does not accept."""
     known = OPTIONS[regularizer] if isinstance(regularizer, str) else ("layer",)
-    defaults = {"select": True, "zeta": DEFAULT_ZETA}
+    defaults = {"select": True, "per_class": True, "zeta": DEFAULT_ZETA}
     for name, value in options.items():
         if name not in known and value != defaults.get(name):
             if isinstance(regularizer, str):

@@ -130,7 +130,16 @@ class SeedOutcome:
     collapses: list[str] = field(default_factory=list)
     """A sentence for each layer that collapsed."""
     term_counts: dict[str, int] = field(default_factory=dict)
-    """The number of sets of vectors that the regularizer has seen, and the number that it skipped as too small."""
+    """The number of sets of vectors that the regularizer has seen, the number that it skipped as too small, the number
+    of rows, and the number of rows that got a gradient from the regularizer."""
+    terms: list[dict[str, float]] = field(default_factory=list)
+    """The term of the regularizer and the share of rows with a gradient since the previous entry, by step."""
+
+    @property
+    def gradient_share(self) -> float:
+        """The share of rows that got a gradient from the regularizer; NaN without a regularizer."""
+        rows = self.term_counts.get("rows", 0)
+        return self.term_counts["rows_with_gradient"] / rows if rows else math.nan
 
     @property
     def final(self) -> dict[str, float]:
@@ -167,6 +176,7 @@ class SeedOutcome:
             "late": self.late,
             "scores": self.scores,
             "losses": self.losses,
+            "terms": self.terms,
             "layers": self.layers,
         }
         return dict(jsonable(content))
@@ -174,11 +184,11 @@ class SeedOutcome:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> SeedOutcome:
         """Create an outcome from a dict returned by `to_dict`."""
-        scores, losses, layers = (
-            [_null_to_nan(row) for row in content[name]] for name in ("scores", "losses", "layers")
+        scores, losses, layers, terms = (
+            [_null_to_nan(row) for row in content.get(name, [])] for name in ("scores", "losses", "layers", "terms")
         )
         place = (content["seed"], content["steps"], content["seconds"], content["resumed_at"])
-        return cls(*place, scores, losses, layers, list(content["collapses"]), dict(content["regularizer"]))
+        return cls(*place, scores, losses, layers, list(content["collapses"]), dict(content["regularizer"]), terms)
 
 
 @dataclass(frozen=True)
@@ -226,6 +236,11 @@ class FineTuning:
         return tuple(sorted(names, key=lambda name: name != self.settings.measure))
 
     @property
+    def gradient_share(self) -> Spread:
+        """The share of rows that got a gradient from the regularizer; NaN without a regularizer."""
+        return Spread.of(seed.gradient_share for seed in self.seeds)
+
+    @property
     def layers(self) -> tuple[str, ...]:
         """The names of the measured layers, from first to last."""
         return tuple(dict.fromkeys(str(row["layer"]) for row in self.seeds[0].layers))
@@ -242,9 +257,21 @@ class FineTuning:
             "versions": self.versions,
             "final": {name: _spread_to_dict(spread) for name, spread in self.final.items()},
             "late": {name: _spread_to_dict(spread) for name, spread in self.late.items()},
+            "gradient_share": _spread_to_dict(self.gradient_share),
             "runs": [seed.to_dict() for seed in self.seeds],
         }
         return dict(jsonable(content))
+
+
+def describe_term(result: FineTuning) -> list[str]:
+    """Describe how much the regularizer acted in a run, in sentences; an empty list without a regularizer."""
+    share = result.gradient_share.mean
+    if math.isnan(share):
+        return []
+    counts = [seed.term_counts for seed in result.seeds]
+    seen, small = (sum(each[name] for each in counts) for name in ("clouds", "too_small"))
+    skipped = f"; {small / seen:.0%} of the batches or classes in them were too small to use" if small else ""
+    return [f"{share:.0%} of the rows got a gradient from the regularizer{skipped}"]
 
 
 _INDEX_COLUMNS = ("step", "epoch", "order", "layer", "rows", "dimensions")

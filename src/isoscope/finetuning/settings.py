@@ -42,7 +42,7 @@ DEFAULT_RECIPE = Recipe(2e-5, 0.01, 32, 3, "common for encoders of BERT's size")
 DEFAULT_ZETA = 0.2
 OPTIONS: dict[str, tuple[str, ...]] = {
     "none": (),
-    "persistent-entropy": ("weight", "layer", "select"),
+    "persistent-entropy": ("weight", "layer", "select", "per_class"),
     "istar": ("weight", "layer", "zeta"),
     "unbiased": ("weight", "layer"),
     "cosreg": ("weight", "layer"),
@@ -87,6 +87,8 @@ class Settings:
     repair: str | None = None
     """The repair of the vectors that the head reads."""
     group_lengths: bool = False
+    group_classes: bool = False
+    per_class: bool = True
 
     @property
     def steps_per_epoch(self) -> int:
@@ -103,8 +105,8 @@ class Settings:
         """A short description of the regularizer and its weight."""
         if self.regularizer == "none":
             return "none"
-        all_bars = ", all bars" if self.regularizer == "persistent-entropy" and not self.select else ""
-        return self.regularizer + ("" if self.weight is None else f" {self.weight:+g}") + all_bars
+        options = [", all bars"] * (not self.select) + [", whole batch"] * (not self.per_class)
+        return self.regularizer + ("" if self.weight is None else f" {self.weight:+g}") + "".join(options)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as a dict for JSON."""
@@ -127,6 +129,8 @@ def make_settings(model: str, task: Task, **given: Any) -> Settings:
             given[name] = getattr(recipe, name)
     limit = given["limit"]
     _check_settings(given)
+    if given["group_classes"] and task.is_graded:
+        raise ParameterError(f"group_classes is set, but {task.name} has grades: need classes")
     rows = len(task.train) if limit is None else min(limit, len(task.train))
     every = given.pop("every")
     settings = Settings(
@@ -161,6 +165,8 @@ def _check_settings(given: dict[str, Any]) -> None:
     _check_number("zeta", given["zeta"], "a number in [0, 1]", least=0, most=1)
     if given["schedule"] not in SCHEDULES:
         raise ParameterError(f"schedule is {given['schedule']!r}: need one of {', '.join(SCHEDULES)}")
+    if given["group_lengths"] and given["group_classes"]:
+        raise ParameterError("group_lengths and group_classes are both set: rows can be grouped in one way only")
     if given["weight"] is not None:
         _check_number("weight", given["weight"], "a finite number")
 

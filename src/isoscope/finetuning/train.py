@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 import time
-import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from torch.utils.data import Sampler
 from transformers import DataCollatorWithPadding, Trainer, TrainerCallback, TrainingArguments, set_seed
 from transformers.trainer_callback import PrinterCallback
 
+from isoscope.finetuning.checkpoints import last_checkpoint, record_weights, restore_weights
 from isoscope.finetuning.result import SeedOutcome, score_logits
+from isoscope.finetuning.samplers import ClassGroupedSampler, LengthGroupedSampler
 from isoscope.finetuning.settings import SCHEDULES
 from isoscope.finetuning.tokenizing import load_model
 from isoscope.losses.cosreg import CosReg
@@ -32,69 +30,39 @@ from isoscope.training.history import HISTORY_FILE, History
 from isoscope.training.loading import mute_transformers
 from isoscope.training.repair_layer import Repairing
 from isoscope.training.tracker import IsotropyTracker
+from isoscope.training.trainers import TERM_PREFIX
 
 if TYPE_CHECKING:
     from isoscope.finetuning.settings import Settings
     from isoscope.finetuning.task_data import Task
     from isoscope.finetuning.tokenizing import Reader, Row
     from isoscope.losses.regularizer import Regularizer
+    from isoscope.training.attach import Attachment
     from isoscope.training.repair_layer import BatchRepair
 
 
-_POOL = 50
-"""The number of batches sorted together: enough to reduce padding, but few enough to vary batches between epochs."""
+class FineTuningTrainer(Trainer):
+    """A Trainer that groups rows into batches as the settings require, and verifies the checkpoints it resumes from."""
 
+    def __init__(self, *args: Any, settings: Settings, **kwargs: Any) -> None:
+        self._settings = settings
+        super().__init__(*args, **kwargs)
 
-class LengthGroupedSampler(Sampler[int]):  # type: ignore[misc]
-    """A sampler that shuffles rows in each epoch so that the rows of a batch have similar lengths.
-
-    Parameters
-    ----------
-    lengths : sequence of int
-        The number of tokens of each row.
-    batch_size : int
-        The number of rows in a batch.
-    seed : int
-        Random seed for the order.
-
-    Examples
-    --------
-    >>> sampler = LengthGroupedSampler([9, 1, 8, 2, 7], batch_size=2, seed=0)
-    >>> order = list(sampler)
-    >>> sorted(order), {9, 8} in [{[9, 1, 8, 2, 7][i] for i in order[start : start + 2]} for start in (0, 2)]
-    ([0, 1, 2, 3, 4], True)
-    """
-
-    def __init__(self, lengths: Sequence[int], batch_size: int, seed: int) -> None:
-        self.lengths, self.batch_size, self.seed, self.epoch = np.asarray(lengths), batch_size, seed, 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """Set the epoch, which determines the order; a resumed run also sets it."""
-        self.epoch = epoch
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    def __iter__(self) -> Iterator[int]:
-        random = np.random.default_rng((self.seed, self.epoch))
-        order = random.permutation(len(self.lengths))
-        whole = len(order) // self.batch_size * self.batch_size
-        batches: list[np.ndarray] = []
-        for start in range(0, whole, _POOL * self.batch_size):
-            pool = order[start : min(start + _POOL * self.batch_size, whole)]
-            pool = pool[np.argsort(-self.lengths[pool], kind="stable")]
-            batches += np.split(pool, len(pool) // self.batch_size)
-        random.shuffle(batches)
-        yield from (int(i) for batch in (*batches, order[whole:]) for i in batch)  # a smaller batch comes last
-
-
-class LengthGroupedTrainer(Trainer):
-    """A Trainer whose batches contain texts of similar length."""
-
-    def _get_train_sampler(self, train_dataset: Any = None) -> LengthGroupedSampler:
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         rows: Any = self.train_dataset if train_dataset is None else train_dataset
         seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
-        return LengthGroupedSampler([len(row["input_ids"]) for row in rows], self.args.train_batch_size, seed)
+        if self._settings.group_lengths:
+            return LengthGroupedSampler([len(row["input_ids"]) for row in rows], self.args.train_batch_size, seed)
+        if self._settings.group_classes:
+            return ClassGroupedSampler([row["labels"] for row in rows], self.args.train_batch_size, seed)
+        return super()._get_train_sampler(train_dataset)
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        super()._save(output_dir, state_dict)
+        record_weights(self.model, Path(output_dir or str(self.args.output_dir)))
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        restore_weights(self.model if model is None else model, Path(resume_from_checkpoint))
 
 
 _CHECKPOINT_STEPS = 500
@@ -119,9 +87,10 @@ def make_regularizer(settings: Settings, given: str | Regularizer, *, graded: bo
     if not isinstance(given, str):
         return deepcopy(given)  # its counts and buffers belong to one seed
     weight = 1.0 if settings.weight is None else settings.weight
+    per_class = settings.per_class and not graded
     makers: dict[str, Callable[[], Regularizer | None]] = {
         "none": lambda: None,
-        "persistent-entropy": lambda: PersistentEntropy(weight, select=settings.select, per_class=not graded),
+        "persistent-entropy": lambda: PersistentEntropy(weight, select=settings.select, per_class=per_class),
         "istar": lambda: IStar(weight, zeta=settings.zeta),
         "unbiased": lambda: UnbiasedIsoScore(weight),
         "cosreg": lambda: CosReg(weight),
@@ -153,13 +122,14 @@ def run_seed(
     loss = make_regularizer(settings, regularizer, graded=task.is_graded)
     collate = DataCollatorWithPadding(reader.tokenizer)
     with mute_transformers():
-        trainer = (LengthGroupedTrainer if settings.group_lengths else Trainer)(
+        trainer = FineTuningTrainer(
             model,
             _training_arguments(settings, folder, seed, each_epoch=isinstance(loss, IStar)),
             data_collator=collate,
             train_dataset=rows.train,
             eval_dataset=_sort_by_length(rows.dev) if repair is None else rows.dev,  # a repair needs mixed batches
             processing_class=reader.tokenizer,
+            settings=settings,
             compute_metrics=lambda found: score_logits(*_logits_and_labels(found), len(task.labels)),
         )
         trainer.remove_callback(PrinterCallback)
@@ -175,7 +145,8 @@ def run_seed(
             stop_on_collapse=settings.stop_on_collapse,
         )
         tracker.follow(trainer)
-        trainer.add_callback(_RunCallback(settings, report, loss))  # after the tracker, which may stop training
+        callback = _RunCallback(settings, report, attachment)
+        trainer.add_callback(callback)  # after the tracker, which may stop training
         began = time.monotonic()
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         seconds = time.monotonic() - began
@@ -194,42 +165,14 @@ def run_seed(
         losses=[{"step": each["step"], "loss": each["loss"]} for each in trainer.state.log_history if "loss" in each],
         layers=list(History.read(folder / HISTORY_FILE)),
         collapses=[each.message for each in tracker.collapses],
-        term_counts={} if loss is None else _term_counts(loss),
+        term_counts=callback.term_counts(),
+        terms=_terms(trainer.state.log_history),
     )
 
 
 def _sort_by_length(rows: list[Row]) -> list[Row]:
     """Return the rows sorted by length, which reduces padding."""
     return sorted(rows, key=lambda row: len(row["input_ids"]))
-
-
-def last_checkpoint(folder: Path) -> Path | None:
-    """Return the latest complete checkpoint, or None; remove incomplete and damaged checkpoints."""
-    whole = []
-    for path in folder.glob("checkpoint-*"):
-        try:
-            step = json.loads((path / "trainer_state.json").read_text(encoding="utf-8"))["global_step"]
-            _check_checkpoint(path)
-            whole.append((step, path))
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError):
-            shutil.rmtree(path, ignore_errors=True)
-    return max(whole)[1] if whole else None
-
-
-def _check_checkpoint(checkpoint: Path) -> None:
-    """Raise an error if a file is truncated, for example because the disk was full or the power failed."""
-    for path in checkpoint.glob("*.safetensors"):
-        with safe_open(path, "pt"):
-            pass
-    torn = [path for path in checkpoint.glob("*.pt*") if not zipfile.is_zipfile(path)]
-    if torn:
-        raise ValueError(torn)
-
-
-def remove_checkpoints(folder: Path) -> None:
-    """Delete the checkpoints of a finished seed."""
-    for path in folder.glob("checkpoint-*"):
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def _training_arguments(settings: Settings, folder: Path, seed: int, *, each_epoch: bool) -> TrainingArguments:
@@ -271,16 +214,28 @@ def _training_arguments(settings: Settings, folder: Path, seed: int, *, each_epo
 class _RunCallback(TrainerCallback):
     """A callback that scores the last step, restarts the mean loss at each checkpoint, and reports progress."""
 
-    def __init__(self, settings: Settings, report: ReportStep, regularizer: Regularizer | None) -> None:
-        self.measure, self.report, self.regularizer = settings.measure, report, regularizer
+    def __init__(self, settings: Settings, report: ReportStep, attachment: Attachment | None) -> None:
+        self.measure, self.report, self.attachment = settings.measure, report, attachment
         self.loss: float | None = None
         self.score: float | None = None
+        self.counts_before: dict[str, int] = {}
+
+    def term_counts(self) -> dict[str, int]:
+        """Return what the regularizer has seen in the whole run; empty without a regularizer."""
+        if self.attachment is None:
+            return {}
+        counts = {
+            "clouds": self.attachment.loss.seen,
+            "too_small": self.attachment.loss.skipped,
+            "rows": self.attachment.rows,
+            "rows_with_gradient": self.attachment.rows_with_gradient,
+        }
+        return {name: int(count) + self.counts_before.get(name, 0) for name, count in counts.items()}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """Restore the regularizer's counts from the checkpoint."""
         counts = [each for each in state.log_history if "clouds" in each]
-        if counts and self.regularizer is not None:
-            self.regularizer.seen, self.regularizer.skipped = counts[-1]["clouds"], counts[-1]["too_small"]
+        self.counts_before = {name: count for name, count in counts[-1].items() if name != "step"} if counts else {}
 
     def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """Report progress, and score the last step."""
@@ -300,18 +255,13 @@ class _RunCallback(TrainerCallback):
         """Save the regularizer's counts and log before a checkpoint, so that a resumed run has the same mean losses."""
         if control.should_save:
             control.should_log = True
-            if self.regularizer is not None:
-                state.log_history.append({"step": state.global_step, **_term_counts(self.regularizer)})
+            if self.attachment is not None:
+                state.log_history.append({"step": state.global_step, **self.term_counts()})
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **more: Any) -> None:
         """Keep the latest loss and score for the progress bar."""
         self.loss = (logs or {}).get("loss", self.loss)
         self.score = (logs or {}).get(f"eval_{self.measure}", self.score)
-
-
-def _term_counts(regularizer: Any) -> dict[str, int]:
-    """Return how many sets of vectors a regularizer has received, and how many of them were too small to use."""
-    return {"clouds": int(regularizer.seen), "too_small": int(regularizer.skipped)}
 
 
 def _logits_and_labels(found: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -341,6 +291,17 @@ def _scores(log: list[dict[str, Any]]) -> list[dict[str, float]]:
             names = [name for name in each if name.startswith("eval_") and name not in timing]
             found[each["step"]] = {"step": each["step"], **{name.removeprefix("eval_"): each[name] for name in names}}
     return list(found.values())
+
+
+def _terms(log: list[dict[str, Any]]) -> list[dict[str, float]]:
+    """Return the values of the regularizer in a Trainer's log, by step."""
+    found = []
+    for each in log:
+        values = {name.removeprefix(TERM_PREFIX): value for name, value in each.items() if name.startswith(TERM_PREFIX)}
+        if values:
+            named = {name.partition("/")[2] or "term": value for name, value in values.items()}
+            found.append({"step": each["step"], **named})
+    return found
 
 
 def _save_model(model: Any, reader: Reader, folder: Path) -> None:

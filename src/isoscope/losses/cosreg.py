@@ -44,7 +44,7 @@ class CosReg(Regularizer):
     def penalty(self, states: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
         """Return the mean cosine of all pairs."""
         n = len(states)
-        self.seen += 1
+        self._see_states(states)
         if n < 2:
             return self._skip_states(states)
         mean: torch.Tensor = mean_cosine(states)

@@ -71,7 +71,7 @@ class IStar(Regularizer):
 
     def penalty(self, states: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
         """Return 1 − IsoScore*."""
-        self.seen += 1
+        self._see_states(states)
         if len(states) < 2:
             return self._skip_states(states)
         if self.zeta == 0:

@@ -9,6 +9,9 @@ from isoscope._core.errors import ParameterError
 from isoscope.losses.regularizer import Regularizer
 from isoscope.metrics.topology import h0_barcode, persistent_entropy, select_bars
 
+MIN_ROWS = 3
+"""The minimum number of rows of a class: with fewer, there are fewer than two bars."""
+
 
 class PersistentEntropy(Regularizer):
     """A regularizer that evens out the gaps within each class: −weight · Σ_class E(bars of the class).
@@ -68,8 +71,8 @@ class PersistentEntropy(Regularizer):
         """Return the negative sum of the classes' entropies."""
         total = states.sum() * 0
         for rows in self._split_by_class(states, labels):
-            self.seen += 1
-            total = total - (self._entropy(rows) if len(rows) > 2 else self._skip_states(rows))
+            self._see_states(rows)
+            total = total - (self._entropy(rows) if len(rows) >= MIN_ROWS else self._skip_states(rows))
         return total
 
     def _split_by_class(self, states: torch.Tensor, labels: torch.Tensor | None) -> list[torch.Tensor]:
@@ -96,6 +99,16 @@ class PersistentEntropy(Regularizer):
         """Return the parameters to show in the module's repr."""
         noise = f", noise_weight={self.noise_weight:g}" if self.noise_weight else ""
         return f"{super().extra_repr()}, select={self.select}, per_class={self.per_class}{noise}"
+
+    def format_skipped(self) -> str:
+        """Return the usual reason for skipped rows and what to do, for a warning."""
+        if not self.per_class:
+            return super().format_skipped()
+        return (
+            f"their class has fewer than {MIN_ROWS} rows in the batch: use larger batches or batches with several rows "
+            "of each class (finetune: group_classes=True or --group-classes), or treat the batch as one class "
+            "(per_class=False; finetune: --whole-batch)"
+        )
 
     def _format_missing_labels(self) -> str:
         return (

@@ -95,6 +95,10 @@ class Regularizer(nn.Module):  # type: ignore[misc]
         """The number of batches seen so far; if the term is computed per class, the number of classes in them."""
         self.skipped = 0
         """How many of them were skipped, because they were too small or all their rows were equal."""
+        self.rows_seen = 0
+        """The number of rows in the batches or classes seen so far."""
+        self.rows_skipped = 0
+        """How many of them were in a skipped batch or class, and therefore got no gradient."""
 
     def forward(
         self, states: torch.Tensor, labels: torch.Tensor | None = None, groups: torch.Tensor | None = None
@@ -124,10 +128,20 @@ class Regularizer(nn.Module):  # type: ignore[misc]
         """Return the parameters to show in the module's repr."""
         return f"weight={self.weight:g}"
 
+    def _see_states(self, states: torch.Tensor) -> None:
+        """Count these states as seen."""
+        self.seen += 1
+        self.rows_seen += len(states)
+
     def _skip_states(self, states: torch.Tensor) -> torch.Tensor:
         """Count these states as skipped, and return a zero whose gradient is zero."""
         self.skipped += 1
+        self.rows_skipped += len(states)
         return states.sum() * 0
+
+    def format_skipped(self) -> str:
+        """Return the usual reason for skipped rows and what to do, for a warning."""
+        return "their batch is too small: use larger batches"
 
     def _format_missing_labels(self) -> str:
         return f"{type(self).__name__} needs labels, one per row, but got none"

@@ -48,7 +48,7 @@ class UnbiasedIsoScore(Regularizer):
         self, states: torch.Tensor, labels: torch.Tensor | None, groups: torch.Tensor | None = None
     ) -> torch.Tensor:
         """Return max(0, 1 − s)."""
-        self.seen += 1
+        self._see_states(states)
         independent = len(states) if groups is None else len(groups.unique())
         if independent < MIN_GROUPS or not bool((states[1:] != states[:1]).any()):
             return self._skip_states(states)

@@ -11,7 +11,7 @@ from weakref import WeakSet
 import torch
 from torch import nn
 
-from isoscope._core.errors import NotFoundError, ParameterError, ShapeError, warn_data
+from isoscope._core.errors import NotFoundError, ParameterError, ShapeError, plural, warn_data
 from isoscope._core.random import check_seed
 from isoscope.losses.istar import IStar
 from isoscope.training.cached_losses import find_cached_loss, wrap_cached_loss
@@ -63,13 +63,23 @@ def _join_layers(inputs: list[_TermInput]) -> _TermInput:
     return _TermInput(None, rows, _concat_labels([each.labels for each in inputs]), None)
 
 
+_REVIEW_STEPS = 10
+"""The number of steps after which skipped rows are reported."""
+_MAX_SKIPPED_SHARE = 0.5
+"""The share of skipped rows above which they are reported."""
+
 _ATTACHED: WeakSet[Attachment] = WeakSet()
 """The attachments that are not detached."""
 
 
+def _row_counts(loss: Any) -> tuple[int, int]:
+    """Return the numbers of rows that a regularizer has seen and skipped."""
+    return getattr(loss, "rows_seen", 0), getattr(loss, "rows_skipped", 0)
+
+
 def _options(loss: Any) -> dict[str, Any]:
     """Return the options of a regularizer, except its weight."""
-    state = ("weight", "seen", "skipped", "training")
+    state = ("weight", "seen", "skipped", "rows_seen", "rows_skipped", "training")
     plain = {name: value for name, value in vars(loss).items() if isinstance(value, bool | int | float | str)}
     return {name: value for name, value in plain.items() if name not in state}
 
@@ -152,6 +162,10 @@ class Attachment:
         self.layer = getattr(loss, "layer", -1) if layer is None else layer
         self.step = 0
         """The number of forward passes in training mode."""
+        self.rows = 0
+        """The number of rows that have taken part in a backward pass."""
+        self.rows_with_gradient = 0
+        """How many of them got a gradient from the term."""
         self._labels = labels
         called = model.training_step if is_lightning(model) else unwrap_compiled(model).forward
         self._names = list(inspect.signature(called).parameters)
@@ -162,6 +176,7 @@ class Attachment:
         self._last: torch.Tensor | None = None
         self._included: torch.Tensor | None = None
         self._warned: set[str] = set()
+        self._counts_before = _row_counts(loss)
         self._undo: list[Callable[[], Any]] = []
         self._places = layer_places(model, resolve_layers(model, self.layer))
         self._capture = Capture(
@@ -236,6 +251,8 @@ class Attachment:
         while self._undo:
             self._undo.pop()()
         self._pending = None
+        if self.step < _REVIEW_STEPS:
+            self._warn_skipped_rows()
 
     def __enter__(self) -> Attachment:
         return self
@@ -348,6 +365,8 @@ class Attachment:
         if getattr(self.loss, "together", False):
             inputs = [_join_layers(inputs)]
         terms = [self._layer_term(each) for each in inputs]
+        if self.step == _REVIEW_STEPS:
+            self._warn_skipped_rows()
         return torch.stack([term.to(terms[0].device) for term in terms]).mean() if len(terms) > 1 else terms[0]
 
     def _layer_term(self, given: _TermInput) -> torch.Tensor:
@@ -358,13 +377,30 @@ class Attachment:
         where = self._format_layers() if given.layer is None else format_layer(given.layer)
         if are_equal(given.rows):
             self._warn_no_effect(where, f"its {len(given.rows)} states are all equal")
-        elif given.rows.requires_grad and getattr(self.loss, "skipped", 0) == skipped and bool(term.detach() != 0):
-            given.rows.register_hook(functools.partial(self._check_gradient, where))
+        elif given.rows.requires_grad and not term.requires_grad:
+            self._warn_no_effect(where, "the term does not depend on the states")
+        # A zero gradient is intended if the rows were skipped, the weight is 0 or the goal of the term is reached.
+        wanted = getattr(self.loss, "skipped", 0) == skipped and bool(term.detach() != 0)
+        if given.rows.requires_grad:
+            given.rows.register_hook(functools.partial(self._look_at_gradient, where, wanted))
         return term
 
-    def _check_gradient(self, where: str, gradient: torch.Tensor) -> None:
-        if not bool(gradient.any()):
+    def _look_at_gradient(self, where: str, wanted: bool, gradient: torch.Tensor) -> None:
+        count = int((gradient != 0).any(dim=1).sum())
+        self.rows += len(gradient)
+        self.rows_with_gradient += count
+        if wanted and not count:
             self._warn_no_effect(where, f"the gradient of the term is zero for all {len(gradient)} states")
+
+    def _warn_skipped_rows(self) -> None:
+        """Warn once if most rows of the first steps were skipped by the regularizer."""
+        seen, skipped = (now - old for now, old in zip(_row_counts(self.loss), self._counts_before, strict=True))
+        if skipped > _MAX_SKIPPED_SHARE * seen and self._warned.isdisjoint(("skipped", "effect")):
+            self._warned.add("skipped")
+            warn_data(
+                f"{type(self.loss).__name__} skips {skipped / seen:.0%} of the rows in the first "
+                f"{plural(self.step, 'step')}, because {self.loss.format_skipped()}"
+            )
 
     def _warn_no_effect(self, where: str, reason: str) -> None:
         if "effect" not in self._warned:

@@ -77,6 +77,8 @@ def _add_hugging_face_callback(trainer: Any, attachment: Attachment) -> Callable
 
     check_label_smoothing(trainer)
 
+    log = _TermLog(attachment)
+
     class RegularizerCallback(TrainerCallback):
         """A callback that refreshes I-STAR's covariance at each epoch and logs the term."""
 
@@ -88,8 +90,10 @@ def _add_hugging_face_callback(trainer: Any, attachment: Attachment) -> Callable
                 attachment.refresh(batches, seed=_epoch_seed(args.seed, state.epoch))
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-            if logs is not None and "loss" in logs and attachment.step:
-                logs[_log_key(attachment)] = attachment.value
+            if logs is not None and "loss" in logs:
+                values = log.take()
+                logs |= values
+                state.log_history[-1] |= values
 
     callback = RegularizerCallback()
     # Insert it before the trainer's own callbacks, which send the log.
@@ -100,6 +104,8 @@ def _add_hugging_face_callback(trainer: Any, attachment: Attachment) -> Callable
 def _add_lightning_callback(trainer: Any, attachment: Attachment) -> Callable[[], None]:
     Callback = import_lightning(trainer).Callback
 
+    log = _TermLog(attachment)
+
     class RegularizerCallback(Callback):  # type: ignore[misc, valid-type]
         """A callback that refreshes I-STAR's covariance at each epoch and logs the term."""
 
@@ -108,8 +114,8 @@ def _add_lightning_callback(trainer: Any, attachment: Attachment) -> Callable[[]
                 attachment.refresh(_lightning_batches(trainer, pl_module), seed=_epoch_seed(0, trainer.current_epoch))
 
         def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-            if attachment.step:
-                pl_module.log(_log_key(attachment), attachment.value, on_step=True, on_epoch=False)
+            for name, value in log.take().items():
+                pl_module.log(name, value, on_step=True, on_epoch=False)
 
     callback = RegularizerCallback()
     trainer.callbacks.append(callback)
@@ -165,8 +171,27 @@ def _remove_callback(callbacks: list[Any], callback: Any) -> None:
         callbacks.remove(callback)
 
 
-def _log_key(attachment: Attachment) -> str:
-    return f"regularizer/{type(attachment.loss).__name__}"
+class _TermLog:
+    """The values to log about a term: its value, and the share of rows with a gradient since the previous entry."""
+
+    def __init__(self, attachment: Attachment) -> None:
+        self.attachment = attachment
+        self.before = (0, 0)
+
+    def take(self) -> dict[str, float]:
+        """Return the values by name; empty before the first step."""
+        attachment = self.attachment
+        if not attachment.step:
+            return {}
+        now = (attachment.rows, attachment.rows_with_gradient)
+        rows, with_gradient = (new - old for new, old in zip(now, self.before, strict=True))
+        self.before = now
+        key = f"{TERM_PREFIX}{type(attachment.loss).__name__}"
+        return {key: attachment.value} | ({f"{key}/gradient_share": with_gradient / rows} if rows else {})
+
+
+TERM_PREFIX = "regularizer/"
+"""The beginning of the names under which a term is logged."""
 
 
 def _epoch_seed(seed: int, epoch: float | None) -> int:

@@ -1,0 +1,88 @@
+"""Find, verify and restore the checkpoints of an interrupted run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from isoscope._core.errors import FileFormatError
+from isoscope._io.files import atomic_replace
+
+_HASHES = "weights.json"
+"""The file in a checkpoint with a hash of each weight."""
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """Return the latest complete checkpoint, or None; remove incomplete and damaged checkpoints."""
+    whole = []
+    for path in folder.glob("checkpoint-*"):
+        try:
+            step = json.loads((path / "trainer_state.json").read_text(encoding="utf-8"))["global_step"]
+            _check_files(path)
+            whole.append((step, path))
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError):
+            shutil.rmtree(path, ignore_errors=True)
+    return max(whole)[1] if whole else None
+
+
+def _check_files(checkpoint: Path) -> None:
+    """Raise an error if a file is truncated, for example because the disk was full or the power failed."""
+    for path in checkpoint.glob("*.safetensors"):
+        with safe_open(path, "pt"):
+            pass
+    torn = [path for path in checkpoint.glob("*.pt*") if not zipfile.is_zipfile(path)]
+    if torn:
+        raise ValueError(torn)
+
+
+def remove_checkpoints(folder: Path) -> None:
+    """Delete the checkpoints of a finished seed."""
+    for path in folder.glob("checkpoint-*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def record_weights(model: torch.nn.Module, checkpoint: Path) -> None:
+    """Write a hash of each weight into a checkpoint, so that `restore_weights` can verify it."""
+    with atomic_replace(checkpoint / _HASHES) as temporary:
+        temporary.write_text(json.dumps(_hash_weights(model), indent=2) + "\n", encoding="utf-8")
+
+
+def restore_weights(model: Any, checkpoint: Path) -> None:
+    """Load the weights of a checkpoint into a model, and raise an error unless all have their saved values.
+
+    A checkpoint contains the names of the model's original file, such as ``LayerNorm.gamma``, which may differ from
+    those of the model's parameters. Loading it like any other model translates them; the Trainer alone does not.
+    """
+    with torch.random.fork_rng([]):
+        saved, report = type(model).from_pretrained(
+            checkpoint, dtype=torch.float32, trust_remote_code=False, output_loading_info=True
+        )
+    model.load_state_dict(saved.state_dict())
+    wrong = sorted(report["missing_keys"])
+    if (checkpoint / _HASHES).exists():
+        hashes = json.loads((checkpoint / _HASHES).read_text(encoding="utf-8"))
+        restored = _hash_weights(model)
+        wrong = sorted(name for name in hashes.keys() | restored.keys() if hashes.get(name) != restored.get(name))
+    if wrong:
+        raise FileFormatError(
+            f"{checkpoint} does not restore {len(wrong)} of the {len(model.state_dict())} weights, such as {wrong[0]}: "
+            "remove this folder to train the seed from the start"
+        )
+
+
+def _hash_weights(model: torch.nn.Module) -> dict[str, str]:
+    """Return a hash of the shape and the bytes of each weight by name."""
+    hashes = {}
+    for name, tensor in model.state_dict().items():
+        content = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
+        digest = hashlib.blake2b(repr((tensor.dtype, tuple(tensor.shape))).encode(), digest_size=16)
+        digest.update(content.numpy())
+        hashes[name] = digest.hexdigest()
+    return hashes
