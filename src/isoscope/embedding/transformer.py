@@ -16,6 +16,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from isoscope._core.errors import FileFormatError, InputError, NotFoundError, ParameterError, ShapeError
+from isoscope.embedding.embedder import WindowBatch
 from isoscope.embedding.tokens import Tokens
 from isoscope.training.capture import Capture, evaluation_mode
 from isoscope.training.loading import (
@@ -27,7 +28,6 @@ from isoscope.training.loading import (
 )
 
 if TYPE_CHECKING:
-    from isoscope.embedding.embedder import WindowBatch
     from isoscope.training.layers import Layer
 
 
