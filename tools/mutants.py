@@ -48,7 +48,7 @@ TEST_SECONDS, SILENT_SECONDS = 150, 300
 """The limits that end a hang: of one test, and of a process in which no test ends (a loop in compiled code)."""
 
 PASSED = (0, 5)
-"""The exit codes of pytest if no test fails, or if there is none."""
+"""The exit codes of pytest without a failure: all tests passed, or the files contain no tests."""
 
 MEMORY = 8 * 2**30
 """The limit of each test process in bytes, which ends a mutant that allocates without end."""
