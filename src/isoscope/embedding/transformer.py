@@ -146,6 +146,8 @@ class TransformerEmbedder:
             self._model.to(self.device)
         takes = inspect.signature(self._model.forward).parameters
         self._more = {"use_cache": False} if "use_cache" in takes else {}
+        any_name = any(each.kind is each.VAR_KEYWORD for each in takes.values())
+        self._takes_mask = any_name or "attention_mask" in takes  # FNet's forward does not before transformers 5
         try:
             self.dim = self._width()
             self.can_pad = self._check_padding()
@@ -208,10 +210,9 @@ class TransformerEmbedder:
     def states(self, given: WindowBatch) -> Iterator[tuple[int, np.ndarray]]:
         """See `Embedder`; padding is on the right."""
         mask = np.arange(given.ids.shape[1]) < given.lengths[:, None]
-        batch = {
-            "input_ids": torch.from_numpy(np.where(mask, given.ids, self._pad)).to(self.device),
-            "attention_mask": torch.from_numpy(mask.astype(np.int64)).to(self.device),
-        }
+        batch = {"input_ids": torch.from_numpy(np.where(mask, given.ids, self._pad)).to(self.device)}
+        if self._takes_mask:
+            batch["attention_mask"] = torch.from_numpy(mask.astype(np.int64)).to(self.device)
         self._capture.start()
         try:
             output = self._model(**batch, **self._more)

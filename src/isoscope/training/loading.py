@@ -14,7 +14,7 @@ from transformers.utils import logging as chatter
 
 from isoscope._core.errors import NotFoundError
 
-LOAD_ERRORS = (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError)
+LOAD_ERRORS = (OSError, ValueError, KeyError, TypeError, ImportError, RuntimeError, SafetensorError)
 """The exceptions that transformers raises if a model, tokenizer or configuration cannot be loaded."""
 
 
