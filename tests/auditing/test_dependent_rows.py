@@ -59,7 +59,9 @@ def test_groups_of_one_row_equal_independent_rows():
     layers = pa.concat_tables([table, table]).append_column("layer", pa.array([0] * 600 + [1] * 600))
     by_layer = isoscope.audit(layers, by="layer")
     assert "assumes independent rows" in by_layer[0]["isoscore"].meaning
-    assert isoscope.audit(layers)["isoscore"].details["interval"].endswith("(600 values of document)")
+    with pytest.warns(isoscope.DataWarning, match="2 layers"):
+        together = isoscope.audit(layers)
+    assert together["isoscore"].details["interval"].endswith("(600 values of document)")
 
 
 def test_each_layer_is_audited_with_its_documents():
