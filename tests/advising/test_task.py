@@ -7,7 +7,8 @@ import pytest
 
 import isoscope
 from isoscope import InputError
-from isoscope.advising.task import check_folds, row_identity
+from isoscope.advising.task import check_folds, find_rows, row_identity
+from isoscope.stores import open_store
 from tests.advising.conftest import Recording, topics
 
 
@@ -67,3 +68,10 @@ def test_new_rows_are_held_out_of_the_scored_fits(kind, recording, rng):
     held_out = [keys(X) - rows for rows in seen[1:6]]
     assert [len(rows) for rows in held_out] == [20] * 5
     assert set.union(*held_out) == keys(X)
+
+
+def test_a_name_of_thousands_of_digits_is_an_unknown_row(rng):
+    store = open_store(rng.standard_normal((5, 3)))
+    rows, unknown = find_rows(store, ["3", "9" * 5000])
+    assert rows[0] == 3
+    assert unknown.tolist() == [False, True]

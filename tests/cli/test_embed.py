@@ -116,5 +116,6 @@ def test_ctrl_c_keeps_finished_work_and_says_how_to_resume(here, capsys):
     assert not (here / "states" / "_texts").exists()
     assert main(["audit", "states"]) == 0
     lines = capsys.readouterr().err.strip().split("\n")
-    assert len(lines) == 1
+    assert len(lines) == 2
+    assert "contains 3 layers: auditing each layer" in lines.pop(0)
     assert lines[0].startswith("isoscope: states is incomplete")

@@ -218,7 +218,8 @@ def find_rows(store: Store, names: Sequence[str]) -> tuple[np.ndarray, np.ndarra
 
 
 def _parse_row_number(name: str, n: int) -> int:
-    return int(name) if name.isascii() and name.isdigit() and int(name) < n else -1
+    is_number = name.isascii() and name.isdigit() and len(name) < 19  # Python refuses to convert thousands of digits
+    return int(name) if is_number and int(name) < n else -1
 
 
 def check_known(names: Sequence[str], unknown: np.ndarray, what: str, store: Store) -> None:
