@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import threading
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +15,10 @@ from hypothesis import HealthCheck, settings
 from isoscope._core.threads import thread_count
 
 VECTORS = Path(__file__).parent / "vectors"
+
+# Shells start background jobs with Ctrl-C ignored, and commands that the tests start would inherit this.
+if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The first call of a kernel compiles it, so examples have no deadline.
 settings.register_profile(

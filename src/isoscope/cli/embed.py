@@ -160,7 +160,7 @@ def embed(
     ] = False,
     restart: RestartOption = False,
 ) -> None:
-    """Embed texts with a model and write one vector per text, or the hidden states of its tokens.
+    """Embed texts with a model, one vector per text or per token.
 
     Other commands accept the output as their source. By default, a Sentence Transformers model uses its own pooling,
     and any other model the mean of its last layer. --pool tokens writes a row for every token in every layer:
