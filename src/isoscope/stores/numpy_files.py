@@ -16,7 +16,7 @@ import numpy as np
 
 from isoscope._core.errors import FileFormatError, NotFoundError, ParameterError
 from isoscope.stores.columns import choose_columns, choose_vectors
-from isoscope.stores.in_memory import MappedArray, check_rows, check_size
+from isoscope.stores.in_memory import FileArray, check_rows, check_size
 from isoscope.stores.store import IndexedStore
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def open_npy(path: Path, wanted: ColumnSpec) -> Store:
     check_rows(header.shape, header.dtype, str(path))
     check_size(path, header.length, header.nbytes, header.shape)
     columns = choose_columns((), wanted, str(path))
-    return IndexedStore(path.name, _map_array(path, header, 0), columns, {})
+    return IndexedStore(path.name, _file_array(path, header, 0), columns, {})
 
 
 def open_stdin(wanted: ColumnSpec) -> Store:
@@ -67,7 +67,7 @@ def open_stdin(wanted: ColumnSpec) -> Store:
 def open_npz(path: Path, wanted: ColumnSpec) -> Store:
     """Open a two-dimensional array in an .npz file, with its one-dimensional arrays as columns.
 
-    An uncompressed array is memory-mapped; a compressed one is extracted to a temporary file.
+    An uncompressed array is read in place; a compressed one is extracted to a temporary file.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -88,7 +88,7 @@ def open_npz(path: Path, wanted: ColumnSpec) -> Store:
             columns = choose_columns(list(columns_here), wanted, str(path))
             table = {name: _load_member(archive, members[name]) for name in set(columns.values())}
             if members[chosen].compress_type == zipfile.ZIP_STORED:
-                rows = _map_array(path, header, _member_offset(path, members[chosen]))
+                rows = _file_array(path, header, _member_offset(path, members[chosen]))
                 check_size(path, rows.offset, header.nbytes, header.shape)
             else:
                 with archive.open(members[chosen]) as file:
@@ -124,8 +124,8 @@ def _check_not_pickled(dtype: np.dtype, where: str) -> None:
         )
 
 
-def _map_array(path: Path, header: _Header, start: int) -> MappedArray:
-    return MappedArray(path, header.dtype, header.shape, start + header.length, header.fortran)
+def _file_array(path: Path, header: _Header, start: int) -> FileArray:
+    return FileArray(path, header.dtype, header.shape, start + header.length, header.fortran)
 
 
 def _member_offset(path: Path, info: zipfile.ZipInfo) -> int:
@@ -141,7 +141,7 @@ def _load_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
         return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
 
 
-def _spool_array(stream: IO[bytes], header: _Header, where: str) -> MappedArray:
+def _spool_array(stream: IO[bytes], header: _Header, where: str) -> FileArray:
     """Copy the array in a stream to an unnamed temporary file, which is deleted with the array."""
     spool = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the array)
     left = header.nbytes
@@ -151,4 +151,4 @@ def _spool_array(stream: IO[bytes], header: _Header, where: str) -> MappedArray:
     if left:
         raise FileFormatError(f"{where} is truncated: {left} of {header.nbytes} bytes are missing; send it again")
     spool.flush()
-    return MappedArray(spool, header.dtype, header.shape, 0, header.fortran)
+    return FileArray(spool, header.dtype, header.shape, 0, header.fortran)
