@@ -36,7 +36,7 @@ def block():
 
 @pytest.fixture(scope="module")
 def large(block, tmp_path_factory):
-    """In float32, whose rows are handed out where the file is mapped, without a copy."""
+    """In float32, whose rows are handed out without a further copy."""
     path = write_blocks(tmp_path_factory.mktemp("large") / "large.npy", block, ROWS)
     assert path.stat().st_size > 3 * LIMIT
     yield path

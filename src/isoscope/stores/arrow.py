@@ -13,7 +13,8 @@ from isoscope._core.errors import FileFormatError, MissingValueError, ShapeError
 from isoscope._core.missing import DROP_HINT
 from isoscope._io.tables import check_unique
 from isoscope.stores.columns import choose_columns, choose_dimensions, choose_vectors, have_common_pattern
-from isoscope.stores.in_memory import check_rows
+from isoscope.stores.in_memory import check_rows, file_identity
+from isoscope.stores.ipc_slices import SliceCopier, is_sliceable
 from isoscope.stores.store import Piece, Store
 from isoscope.stores.table_schema import Layout, read_roles, wide_layout
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from isoscope.stores.columns import ColumnSpec
 
 _BUFFER_BYTES = 2**20  # bytes buffered for a column chunk
+_PICKED_ROWS = 8_192  # rows that are read at a time to pick some of them
 
 
 class Pieces(Protocol):
@@ -114,7 +116,13 @@ class ArrowStore(Store):
         """Yield record batches that contain only these rows, with their row numbers; skip pieces without such rows."""
         for piece in np.unique(np.searchsorted(self._ends, indices, side="right")):
             start = int(self._ends[piece]) - self._pieces.lengths[piece]
-            for batch in self._batches(int(piece), names, 8_192):
+            if isinstance(self._pieces, IpcPieces) and self._pieces.can_slice(names):
+                low, high = np.searchsorted(indices, (start, self._ends[piece]))
+                with _reraise_as_input_error(self._where):
+                    for batch, own in self._pieces.pick(int(piece), names, indices[low:high] - start):
+                        yield batch, own + start
+                continue
+            for batch in self._batches(int(piece), names, _PICKED_ROWS):
                 low, high = np.searchsorted(indices, (start, start + len(batch)))
                 if low < high:
                     yield batch.take(_indices(indices[low:high] - start)), indices[low:high]
@@ -232,48 +240,81 @@ class IpcPieces:
     def __init__(self, path: Path) -> None:
         import pyarrow as pa
 
-        self._path = path
+        self._path, self._seen = path, file_identity(path.stat())
         with path.open("rb") as file:
             self._stream = file.read(6) != b"ARROW1"
-        with _source(path) as source:
-            reader = pa.ipc.open_stream(source) if self._stream else pa.ipc.open_file(source)
+        with _map_file(path) as source:
+            reader = self._open(source)
             self.schema = reader.schema
+            self._in_place = _is_in_place(source, self._first_batch(reader))
+        with _map_file(path) if self._in_place else pa.OSFile(str(path)) as source:
             if self._stream:
-                self.lengths = [sum(len(batch) for batch in reader)]
-                return
-            self._in_place = _is_memory_mapped(source, reader)
-        with _source(path) as source:  # decompress only one column to get the lengths
-            reader = pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=_cheapest(self.schema)))
-            self.lengths = [len(reader.get_batch(i)) for i in range(reader.num_record_batches)]
+                self.lengths = [sum(len(batch) for batch in self._open(source))]
+            else:  # decompress only one column to get the lengths
+                reader = self._open(source, [] if self._in_place else _cheapest(self.schema))
+                self.lengths = [len(reader.get_batch(i)) for i in range(reader.num_record_batches)]
 
     def full_schema(self) -> Any:
         """See `Pieces`."""
         return self.schema
 
+    def can_slice(self, names: Sequence[str]) -> bool:
+        """Return whether rows of these columns can be read without reading an entire record batch."""
+        return self._in_place and all(is_sliceable(self.schema.field(name).type) for name in names)
+
     def read(self, piece: int, names: list[str], rows: int) -> Iterator[Any]:
         """See `Pieces`."""
         import pyarrow as pa
 
-        with _source(self._path) as source:
-            if self._stream:
-                batches: Iterator[Any] = (batch.select(names) for batch in pa.ipc.open_stream(source))
-            elif self._in_place:  # selecting columns while reading would copy them
-                batches = iter([pa.ipc.open_file(source).get_batch(piece).select(names)])
-            else:
-                fields = [self.schema.get_field_index(name) for name in names]
-                options = pa.ipc.IpcReadOptions(included_fields=fields)
-                batches = iter([pa.ipc.open_file(source, options=options).get_batch(piece)])
-            for batch in batches:
-                batch.validate(full=True)  # offsets in a damaged file may point outside it
+        if self.can_slice(names):
+            for copier, batch in self._mapped_batches(piece, names):
+                for start in range(0, len(batch), rows):
+                    yield _validated(copier.rows(batch, start, min(start + rows, len(batch))))
+            return
+        fields = [self.schema.get_field_index(name) for name in names]
+        with pa.OSFile(str(self._path)) as source:
+            for batch in self._open(source) if self._stream else [self._open(source, fields).get_batch(piece)]:
+                batch = _validated(batch.select(names))
                 yield from (batch.slice(start, rows) for start in range(0, len(batch), rows))
 
+    def pick(self, piece: int, names: list[str], indices: np.ndarray) -> Iterator[tuple[Any, np.ndarray]]:
+        """Yield record batches that contain only these rows of a piece, which `can_slice`, and their indices."""
+        start = 0
+        for copier, batch in self._mapped_batches(piece, names):
+            low, high = np.searchsorted(indices, (start, start + len(batch)))
+            for at in range(low, high, _PICKED_ROWS):
+                own = indices[at : min(at + _PICKED_ROWS, high)]
+                yield _validated(copier.scattered_rows(batch, own - start)), own
+            start += len(batch)
 
-def _source(path: Path) -> Any:
-    """Memory-map a file, so that uncompressed values are read without a copy.
+    def _mapped_batches(self, piece: int, names: list[str]) -> Iterator[tuple[SliceCopier, Any]]:
+        """Yield the record batches of a piece; their values must not be touched, but read with the `SliceCopier`."""
+        with self._path.open("rb", buffering=0) as file, _map_file(self._path) as source:
+            copier = SliceCopier(self._path, file, self._seen, source)
+            for batch in self._open(source) if self._stream else [self._open(source).get_batch(piece)]:
+                yield copier, batch.select(names)
 
-    If the address space is too small (`ulimit -v`), open the file instead, and read one record batch at a time into
-    memory.
-    """
+    def _open(self, source: Any, fields: Sequence[int] = ()) -> Any:
+        """Return a reader of the stream, or of these columns of the file (default: all)."""
+        import pyarrow as pa
+
+        if self._stream:
+            return pa.ipc.open_stream(source)
+        return pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=list(fields)))
+
+    def _first_batch(self, reader: Any) -> Any:
+        if self._stream:
+            return next(iter(reader), None)
+        return reader.get_batch(0) if reader.num_record_batches else None
+
+
+def _validated(batch: Any) -> Any:
+    batch.validate(full=True)  # offsets in a damaged file may point outside it
+    return batch
+
+
+def _map_file(path: Path) -> Any:
+    """Memory-map a file to find where its values are; if the address space is too small (`ulimit -v`), open it."""
     import pyarrow as pa
 
     try:
@@ -282,13 +323,15 @@ def _source(path: Path) -> Any:
         return pa.OSFile(str(path))
 
 
-def _is_memory_mapped(source: Any, reader: Any) -> bool:
-    """Return whether values are read directly from the memory-mapped file, without decompression."""
+def _is_in_place(source: Any, batch: Any) -> bool:
+    """Return whether the values of a record batch are in the memory-mapped file, not decompressed."""
     import pyarrow as pa
 
-    if not isinstance(source, pa.MemoryMappedFile) or not reader.num_record_batches:
+    if not isinstance(source, pa.MemoryMappedFile) or batch is None:
         return False
-    buffers = [each for column in reader.get_batch(0).columns for each in column.buffers() if each is not None]
+    buffers = [each for column in batch.columns for each in column.buffers() if each is not None]
+    if not buffers:
+        return False
     longest = max(buffers, key=lambda each: each.size)  # an empty buffer may have any address
     source.seek(0)
     file = source.read_buffer()

@@ -9,7 +9,7 @@ import numpy as np
 
 from isoscope._core.errors import FileFormatError
 from isoscope.stores.columns import choose_columns
-from isoscope.stores.in_memory import MappedArray, check_rows
+from isoscope.stores.in_memory import FileArray, check_rows
 from isoscope.stores.store import IndexedStore
 
 if TYPE_CHECKING:
@@ -24,18 +24,18 @@ class _Records:
 
     def __init__(self, path: Path, dim: int, number: np.dtype, n: int) -> None:
         record = np.dtype([("dim", "<i4"), ("vector", number, (dim,))])
-        self._mapped = MappedArray(path, record, (n,), 0)
+        self._records = FileArray(path, record, (n,), 0)
         self.shape = (n, dim)
         self.dtype = number
 
     def __getitem__(self, rows: Any) -> np.ndarray:
-        part = self._mapped[rows]
+        part = self._records[rows]
         wrong = part["dim"] != self.shape[1]
         if wrong.any():
             at = int(np.argmax(wrong))
             row = range(self.shape[0])[rows][at] if isinstance(rows, slice) else int(rows[at])
             raise FileFormatError(
-                f"{self._mapped.file}: row {row} has {part['dim'][at]} dimensions, but row 0 has {self.shape[1]}: "
+                f"{self._records.file}: row {row} has {part['dim'][at]} dimensions, but row 0 has {self.shape[1]}: "
                 "need vectors of equal length; copy or write it again"
             )
         vectors: np.ndarray = part["vector"]
@@ -43,7 +43,7 @@ class _Records:
 
 
 def open_records(path: Path, wanted: ColumnSpec) -> Store:
-    """Open an fvecs, bvecs or ivecs file; its rows are memory-mapped batch by batch."""
+    """Open an fvecs, bvecs or ivecs file; its rows are read batch by batch."""
     number = np.dtype(_NUMBERS[path.suffix.lower()])
     size = path.stat().st_size
     with path.open("rb") as file:

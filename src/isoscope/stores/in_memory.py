@@ -1,13 +1,14 @@
-"""Stores over arrays that are in memory or memory-mapped from a file."""
+"""Stores over arrays in memory, and arrays in files of which only the requested rows are read."""
 
 from __future__ import annotations
 
 import math
-import mmap
 import os
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,15 +58,18 @@ def open_array(source: Any, wanted: ColumnSpec) -> Store:
     return IndexedStore("array", rows, choose_columns((), wanted, "the array"), {})
 
 
-_WINDOW_BYTES = 64 * 2**20  # maximum number of bytes mapped at a time to read scattered rows
+_WINDOW_BYTES = 4 * 2**20  # maximum number of bytes read at a time for scattered rows
+_GAP_BYTES = 2**14  # rows that are closer than this are read together
+_spool_lock = Lock()  # threads share the position of an open file
 
 
 @dataclass(frozen=True)
-class MappedArray:
-    """An array in a file; only the requested rows are mapped into memory.
+class FileArray:
+    """An array in a file; only the requested rows are read.
 
-    Mapping the entire file would take as much address space as the size of the file, which `ulimit -v` and batch
-    systems limit. All pages ever read would also count as memory of this process.
+    They are read and not memory-mapped: if another process truncates a mapped file, the operating system ends this
+    process. A map of the entire file would also take as much address space as the file is large, which `ulimit -v` and
+    batch systems limit.
     """
 
     file: Path | IO[bytes]
@@ -79,60 +83,86 @@ class MappedArray:
 
     def __post_init__(self) -> None:
         if isinstance(self.file, Path) and not self.seen:
-            object.__setattr__(self, "seen", _file_identity(self.file.stat()))
+            object.__setattr__(self, "seen", file_identity(self.file.stat()))
 
     def __getitem__(self, rows: Any) -> np.ndarray:
-        if self.fortran and len(self.shape) > 1:
-            return np.stack([column[rows] for column in self._columns()]).T
-        if isinstance(rows, slice):
-            start, stop, step = rows.indices(self.shape[0])
-            return self._window(start, max(start, stop))[::step]
-        return self._read_scattered(np.asarray(rows))
+        read = self._read_slice if isinstance(rows, slice) else self._read_scattered
+        with self._open() as file:
+            if not self.fortran or len(self.shape) < 2:
+                result = read(file, rows, self.offset, self.shape[1:])
+            else:  # each column is contiguous in the file
+                length = self.shape[0] * self.dtype.itemsize
+                places = range(self.offset, self.offset + length * self.shape[1], length)
+                result = np.stack([read(file, rows, place, ()) for place in places]).T
+            if self.seen and file_identity(os.fstat(file.fileno())) != self.seen:
+                raise FileFormatError(f"{self.file} changed after it was opened: open it again")
+        return result
 
-    def _columns(self) -> list[MappedArray]:
-        """Return the columns of an array in Fortran order; each is contiguous in the file."""
-        length = self.shape[0] * self.dtype.itemsize
-        places = range(self.offset, self.offset + length * self.shape[1], length)
-        return [MappedArray(self.file, self.dtype, self.shape[:1], place, seen=self.seen) for place in places]
+    @contextmanager
+    def _open(self) -> Iterator[IO[bytes]]:
+        if isinstance(self.file, Path):
+            with self.file.open("rb", buffering=0) as file:
+                yield file
+        else:
+            with _spool_lock:
+                yield self.file
 
-    def _read_scattered(self, rows: np.ndarray) -> np.ndarray:
-        """Return the rows at these increasing indices, reading only the pages that contain them."""
-        picked = np.empty((len(rows), *self.shape[1:]), self.dtype)
-        reach = max(1, _WINDOW_BYTES // self._row_bytes)
+    def _read_slice(self, file: IO[bytes], rows: slice, offset: int, row_shape: tuple[int, ...]) -> np.ndarray:
+        start, stop, step = rows.indices(self.shape[0])
+        return self._read(file, start, max(start, stop), offset, row_shape)[::step]
+
+    def _read_scattered(self, file: IO[bytes], rows: Any, offset: int, row_shape: tuple[int, ...]) -> np.ndarray:
+        """Return the rows at these increasing indices; rows that are close together are read at once."""
+        rows = np.asarray(rows)
+        row_bytes = max(1, math.prod(row_shape) * self.dtype.itemsize)
+        picked = np.empty((len(rows), *row_shape), self.dtype)
+        ends = np.append(np.flatnonzero(np.diff(rows) * row_bytes > _GAP_BYTES) + 1, len(rows)).tolist()
+        reach = max(1, _WINDOW_BYTES // row_bytes)
         done = 0
-        while done < len(rows):
-            start = int(rows[done])
-            end = int(np.searchsorted(rows, start + reach))
-            window = self._window(start, int(rows[end - 1]) + 1, scattered=True)
-            picked[done:end] = window[rows[done:end] - start]
-            done = end
+        with _random_access(file):
+            for end in ends:
+                while done < end:
+                    start = int(rows[done])
+                    stop = min(end, done + int(np.searchsorted(rows[done:end], start + reach)))
+                    window = self._read(file, start, int(rows[stop - 1]) + 1, offset, row_shape)
+                    picked[done:stop] = window[rows[done:stop] - start]
+                    done = stop
         return picked
 
-    @property
-    def _row_bytes(self) -> int:
-        return math.prod(self.shape[1:]) * self.dtype.itemsize
-
-    def _window(self, start: int, stop: int, *, scattered: bool = False) -> np.ndarray:
-        """Return the rows from `start` to `stop`, mapped for as long as the array is in use."""
-        shape = (stop - start, *self.shape[1:])
-        if not math.prod(shape):
-            return np.empty(shape, self.dtype)
-        place = self.offset + start * self._row_bytes
-        before = place % mmap.ALLOCATIONGRANULARITY  # a map must begin at a page boundary
-        with self.file.open("rb") if isinstance(self.file, Path) else nullcontext(self.file) as file:
-            try:
-                length = before + shape[0] * self._row_bytes
-                window = mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ, offset=place - before)
-            except ValueError as error:
-                raise FileFormatError(f"{self.file} was truncated after it was opened: open it again") from error
-            if self.seen and _file_identity(os.fstat(file.fileno())) != self.seen:
-                raise FileFormatError(f"{self.file} changed after it was opened: open it again")
-        if scattered and hasattr(mmap, "MADV_RANDOM"):
-            window.madvise(mmap.MADV_RANDOM)  # otherwise the operating system reads ahead after each row
-        return np.frombuffer(window, self.dtype, math.prod(shape), before).reshape(shape)
+    def _read(self, file: IO[bytes], start: int, stop: int, offset: int, row_shape: tuple[int, ...]) -> np.ndarray:
+        """Return the rows from `start` to `stop`."""
+        rows = np.empty((stop - start, *row_shape), self.dtype)
+        place = offset + start * math.prod(row_shape) * self.dtype.itemsize
+        read_exactly(file, place, rows.reshape(-1).view(np.uint8), self.file)
+        return rows
 
 
-def _file_identity(file: os.stat_result) -> tuple[int, ...]:
+def read_exactly(file: IO[bytes], place: int, into: np.ndarray, name: object) -> None:
+    """Fill an array of bytes from a file; raise a `FileFormatError` if the file ends before."""
+    left = into.data
+    file.seek(place)
+    while left:
+        count = file.readinto(left)  # type: ignore[attr-defined]
+        if not count:
+            raise FileFormatError(f"{name} was truncated after it was opened: open it again")
+        left = left[count:]
+
+
+@contextmanager
+def _random_access(file: IO[bytes]) -> Iterator[None]:
+    """Tell the operating system not to read ahead; not all systems can."""
+    advise = getattr(os, "posix_fadvise", None)
+    if advise is not None:
+        advise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+    try:
+        yield
+    finally:
+        if advise is not None:
+            advise(file.fileno(), 0, 0, os.POSIX_FADV_NORMAL)
+
+
+def file_identity(file: os.stat_result) -> tuple[int, ...]:
+    """Return the device, inode, size and modification time of a file; they differ if the file has changed."""
     return file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from isoscope._core.errors import FileFormatError, NotFoundError, ParameterError
 from isoscope.stores.columns import choose_columns, choose_vectors
-from isoscope.stores.in_memory import MappedArray, check_rows, check_size
+from isoscope.stores.in_memory import FileArray, check_rows, check_size
 from isoscope.stores.store import IndexedStore
 
 if TYPE_CHECKING:
@@ -39,11 +39,11 @@ class _Header(NamedTuple):
 
 def open_npy(path: Path, wanted: ColumnSpec) -> Store:
     """Open the array in an .npy file."""
-    rows = map_npy(path, wanted)
+    rows = read_npy(path, wanted)
     return IndexedStore(path.name, rows, choose_columns((), wanted, str(path)), {})
 
 
-def map_npy(path: Path, wanted: ColumnSpec) -> MappedArray:
+def read_npy(path: Path, wanted: ColumnSpec) -> FileArray:
     """Return the rows of the array in an .npy file; raise an error if it is not an array of vectors."""
     with path.open("rb") as file:
         header = _header(file, str(path))
@@ -53,7 +53,7 @@ def map_npy(path: Path, wanted: ColumnSpec) -> MappedArray:
         )
     check_rows(header.shape, header.dtype, str(path))
     check_size(path, header.length, header.nbytes, header.shape)
-    return _map_array(path, header, 0)
+    return _file_array(path, header, 0)
 
 
 def open_stdin(wanted: ColumnSpec) -> Store:
@@ -72,7 +72,7 @@ def open_stdin(wanted: ColumnSpec) -> Store:
 def open_npz(path: Path, wanted: ColumnSpec) -> Store:
     """Open a two-dimensional array in an .npz file, with its one-dimensional arrays as columns.
 
-    An uncompressed array is memory-mapped; a compressed one is extracted to a temporary file.
+    An uncompressed array is read in place; a compressed one is extracted to a temporary file.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -93,7 +93,7 @@ def open_npz(path: Path, wanted: ColumnSpec) -> Store:
             columns = choose_columns(list(columns_here), wanted, str(path))
             table = {name: _load_member(archive, members[name]) for name in set(columns.values())}
             if members[chosen].compress_type == zipfile.ZIP_STORED:
-                rows = _map_array(path, header, _member_offset(path, members[chosen]))
+                rows = _file_array(path, header, _member_offset(path, members[chosen]))
                 check_size(path, rows.offset, header.nbytes, header.shape)
             else:
                 with archive.open(members[chosen]) as file:
@@ -129,8 +129,8 @@ def _check_not_pickled(dtype: np.dtype, where: str) -> None:
         )
 
 
-def _map_array(path: Path, header: _Header, start: int) -> MappedArray:
-    return MappedArray(path, header.dtype, header.shape, start + header.length, header.fortran)
+def _file_array(path: Path, header: _Header, start: int) -> FileArray:
+    return FileArray(path, header.dtype, header.shape, start + header.length, header.fortran)
 
 
 def _member_offset(path: Path, info: zipfile.ZipInfo) -> int:
@@ -146,7 +146,7 @@ def _load_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
         return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
 
 
-def _spool_array(stream: IO[bytes], header: _Header, where: str) -> MappedArray:
+def _spool_array(stream: IO[bytes], header: _Header, where: str) -> FileArray:
     """Copy the array in a stream to an unnamed temporary file, which is deleted with the array."""
     spool = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the array)
     left = header.nbytes
@@ -156,4 +156,4 @@ def _spool_array(stream: IO[bytes], header: _Header, where: str) -> MappedArray:
     if left:
         raise FileFormatError(f"{where} is truncated: {left} of {header.nbytes} bytes are missing; send it again")
     spool.flush()
-    return MappedArray(spool, header.dtype, header.shape, 0, header.fortran)
+    return FileArray(spool, header.dtype, header.shape, 0, header.fortran)

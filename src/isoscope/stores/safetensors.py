@@ -13,7 +13,7 @@ import numpy as np
 
 from isoscope._core.errors import FileFormatError
 from isoscope.stores.columns import choose_columns, choose_vectors
-from isoscope.stores.in_memory import MappedArray, check_rows
+from isoscope.stores.in_memory import FileArray, check_rows
 from isoscope.stores.store import IndexedStore
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _LONGEST_HEADER = 100 * 10**6  # the limit of the safetensors library
 class _BFloat16Array:
     """An array of bfloat16 numbers, which are the upper halves of float32 numbers."""
 
-    halves: MappedArray
+    halves: FileArray
     dtype = np.dtype(np.float32)
 
     @property
@@ -55,10 +55,10 @@ def open_safetensors(path: Path, wanted: ColumnSpec) -> Store:
     return IndexedStore(path.name, rows, choose_columns(columns, wanted, str(path)), tensors)
 
 
-def _tensor(path: Path, about: dict[str, Any], start: int) -> MappedArray | _BFloat16Array:
+def _tensor(path: Path, about: dict[str, Any], start: int) -> FileArray | _BFloat16Array:
     dtype = np.dtype(_DTYPES[about["dtype"]])
-    mapped = MappedArray(path, dtype, tuple(about["shape"]), start + about["data_offsets"][0])
-    return _BFloat16Array(mapped) if about["dtype"] == "BF16" else mapped
+    array = FileArray(path, dtype, tuple(about["shape"]), start + about["data_offsets"][0])
+    return _BFloat16Array(array) if about["dtype"] == "BF16" else array
 
 
 def _header(path: Path) -> tuple[dict[str, Any], int]:

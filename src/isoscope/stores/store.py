@@ -456,7 +456,7 @@ class Rows(Protocol):
 
 
 class IndexedStore(Store):
-    """A store of vectors and columns that can be sliced: arrays in memory, or mapped from a file."""
+    """A store of vectors and columns that can be sliced: arrays in memory or in a file."""
 
     def __init__(self, name: str, rows: Rows, columns: Mapping[str, str], table: Mapping[str, Any]) -> None:
         super().__init__(name, rows.shape[1], native_dtype(rows.dtype), columns)

@@ -12,7 +12,7 @@ from isoscope._core.errors import FileFormatError, ShapeError, plural
 from isoscope._io.lines import LineBlock, parse_numbers, read_lines
 from isoscope.stores.columns import INVERSE_RANK, choose_columns
 from isoscope.stores.in_memory import check_rows
-from isoscope.stores.numpy_files import map_npy
+from isoscope.stores.numpy_files import read_npy
 from isoscope.stores.store import IndexedStore
 from isoscope.stores.text_rows import LineStore
 
@@ -261,7 +261,7 @@ def open_word_folder(name: str, vectors: Path, words: Path, wanted: ColumnSpec) 
 
     The words may be in any order, so that their ranks become frequencies only on request.
     """
-    rows = map_npy(vectors, wanted)
+    rows = read_npy(vectors, wanted)
     lines = [line for block in read_lines(words) for line in block.decode(words)]
     n = rows.shape[0]
     if len(lines) != n:
