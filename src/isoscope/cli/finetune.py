@@ -192,7 +192,8 @@ def finetune(
     source = task if train is None else train
     if source is None or (task is not None and train is not None):
         raise ParameterError("pass either a TASK or --train FILE")
-    check_overwriting([json], [train, dev])
+    own_files = [output / name for name in ("settings.json", "metrics.json", "page.html")]
+    check_overwriting([json], [source, dev, *own_files], folders=[model, data])
     check_output_folders(json)
     seed_list, layer_choice, batch_repair = parse_seeds(seeds), _parse_layer(layer), _parse_repair(repair)
     try:

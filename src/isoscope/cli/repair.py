@@ -149,12 +149,10 @@ def apply(
     from isoscope.transforms.persistence import load_transform
 
     target = parse_target(output)
-    check_overwriting([target], [source])
+    check_overwriting([target], [source], folders=[folder])
     with open_engine(engine, scheduler, workers) as running:
         _check_target(target, running)
         repair = load_plain(folder) or load_transform(folder)
-        if isinstance(target, Path) and Path(os.path.realpath(folder)) in Path(os.path.realpath(target)).parents:
-            raise OutputError(f"{target} is inside {folder}, which contains the repair: write to another folder")
         store = open_store(source, **parse_columns(columns))
         _check_not_in_source(target, source)
         _write_repaired(repair, store, target, vectors_only=vectors_only, restart=restart, engine=running)
@@ -195,7 +193,7 @@ def fix(
     options |= {"shrinkage": shrinkage, "sample": sample, "seed": seed}
     repair = _build_repair(method, options)
     target = parse_target(output)
-    check_overwriting([target, html], [source])
+    check_overwriting([target, html], [source], folders=[save])
     check_output_folders(html)
     if save is not None:
         check_save_folder(save)
