@@ -94,7 +94,7 @@ def advise(
     from isoscope.advising.advise import advise as run_advise
     from isoscope.stores.databases.address import redact_source_name
 
-    check_overwriting([html, json], [source, queries, pairs, qrels, labels])
+    check_overwriting([html, json], [source, queries, pairs, qrels, labels], folders=[output])
     check_output_folders(html, json)
     _check_repair_folder(output)
     roles: dict[str, Any] = dict(parse_columns(columns))
@@ -142,7 +142,10 @@ def advise(
 
 
 def _check_repair_folder(folder: Path | None) -> None:
+    from isoscope.transforms.persistence import check_save_folder
+
     if folder is not None:
         if folder.exists() and not folder.is_dir():
             raise OutputError(f"{folder} is a file: choose a folder for the repair")
         check_parent(folder)
+        check_save_folder(folder)

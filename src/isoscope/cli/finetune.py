@@ -199,7 +199,8 @@ def finetune(
     """
     from isoscope.finetuning.finetune import finetune as run_finetune
 
-    check_overwriting([json], [train, dev])
+    own_files = [output / name for name in ("settings.json", "metrics.json", "page.html")]
+    check_overwriting([json], [train, dev, *own_files], folders=[model, data])
     check_output_folders(json)
     seed_list, layer_choice, batch_repair = parse_seeds(seeds), _parse_layer(layer), _parse_repair(repair)
     try:

@@ -165,19 +165,39 @@ def parse_seeds(text: str) -> int | list[int]:
     return numbers[0] if "," not in text and numbers else numbers
 
 
-def check_overwriting(outputs: Sequence[Path | Address | None], inputs: Sequence[str | Path | None]) -> None:
-    """Reject an output that is also an input, and two outputs to the same file."""
-    used = {os.path.realpath(each): each for each in inputs if each and os.path.isfile(each)}
+def check_overwriting(
+    outputs: Sequence[Path | Address | None],
+    inputs: Sequence[str | Path | None],
+    *,
+    folders: Sequence[str | Path | None] = (),
+) -> None:
+    """Reject an output that is an input or would be read as part of it, and two outputs to the same file.
+
+    Parameters
+    ----------
+    outputs : sequence
+        The files to write.
+    inputs : sequence
+        Files and sources of vectors.
+    folders : sequence
+        Folders that nothing may be written into, such as models and repairs.
+    """
+    from isoscope.stores.open import reads_file
+
+    used = [each for each in inputs if each]
+    closed = [os.path.realpath(folder) for folder in folders if folder and os.path.isdir(folder)]
     for output in outputs:
         if not isinstance(output, Path) or output == STDOUT:
             continue
-        real = os.path.realpath(output)
-        if real in used:
-            raise OutputError(
-                f"{output} is already an input or output of this command ({used[real]}): choose another output file"
-            )
-        if os.path.isfile(real) or not os.path.exists(real):
-            used[real] = str(output)
+        for each in used:
+            if reads_file(each, output):
+                is_used = output.exists() or each in outputs
+                what = "is already an input or output of this command" if is_used else "would become an input"
+                raise OutputError(f"{output} {what} ({each}): choose another output file")
+        for folder in closed:
+            if Path(os.path.realpath(output)).is_relative_to(folder):
+                raise OutputError(f"{output} is inside {folder}, which this command uses: write to another folder")
+        used.append(output)
 
 
 def check_output_folders(*paths: Path | Address | None) -> None:

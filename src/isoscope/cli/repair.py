@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -32,6 +32,7 @@ from isoscope.cli.options import (
     check_parent,
     open_engine,
     parse_columns,
+    parse_policy,
     parse_target,
 )
 from isoscope.cli.session import InterruptibleProgressBar, Interruption, print_message, report_dropped, report_written
@@ -128,9 +129,7 @@ def fit(
         check_save_folder(folder)
         fitted, rows = _fit_repair(
             repair,
-            open_store(
-                source, **parse_columns(columns), missing=cast(Any, missing.value), zeros=cast(Any, zeros.value)
-            ),
+            open_store(source, **parse_columns(columns), **parse_policy(missing, zeros)),
             running,
         )
     fitted.save(folder)
@@ -163,15 +162,11 @@ def apply(
     from isoscope.transforms.persistence import load_transform
 
     target = parse_target(output)
-    check_overwriting([target], [source])
+    check_overwriting([target], [source], folders=[folder])
     with open_engine(engine, scheduler, workers) as running:
         _check_target(target, running)
         repair = load_plain(folder) or load_transform(folder)
-        if isinstance(target, Path) and Path(os.path.realpath(folder)) in Path(os.path.realpath(target)).parents:
-            raise OutputError(f"{target} is inside {folder}, which contains the repair: write to another folder")
-        store = open_store(
-            source, **parse_columns(columns), missing=cast(Any, missing.value), zeros=cast(Any, zeros.value)
-        )
+        store = open_store(source, **parse_columns(columns), **parse_policy(missing, zeros))
         _check_not_in_source(target, source)
         _write_repaired(repair, store, target, vectors_only=vectors_only, restart=restart, engine=running)
 
@@ -213,15 +208,13 @@ def fix(
     options |= {"shrinkage": shrinkage, "sample": sample, "seed": seed}
     repair = _build_repair(method, options)
     target = parse_target(output)
-    check_overwriting([target, html], [source])
+    check_overwriting([target, html], [source], folders=[save])
     check_output_folders(html)
     if save is not None:
         check_save_folder(save)
     with open_engine(engine, scheduler, workers) as running:
         _check_target(target, running)
-        store = open_store(
-            source, **parse_columns(columns), missing=cast(Any, missing.value), zeros=cast(Any, zeros.value)
-        )
+        store = open_store(source, **parse_columns(columns), **parse_policy(missing, zeros))
         _check_not_in_source(target, source)
         fitted, rows = _fit_repair(repair, store, running)
         if save is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import fnmatch
 import glob
 import os
 from collections import Counter
@@ -10,7 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isoscope._core.errors import FileFormatError, MissingValueError, NotFoundError, ParameterError, warn_data
+from isoscope._core.errors import (
+    FileFormatError,
+    InputError,
+    MissingValueError,
+    NotFoundError,
+    ParameterError,
+    warn_data,
+)
 from isoscope._core.missing import check_missing, check_zeros
 from isoscope._io.tables import format_names
 from isoscope.stores import arrow, fvecs, hdf5, numpy_files, safetensors, text_rows, word_vectors
@@ -19,7 +27,7 @@ from isoscope.stores.databases.address import check_scheme, parse_address
 from isoscope.stores.databases.base import open_database
 from isoscope.stores.frames import frame_library, open_frame
 from isoscope.stores.in_memory import open_array
-from isoscope.stores.manifest import warn_if_unfinished
+from isoscope.stores.manifest import EMBEDDING_MANIFEST, REPAIR_MANIFEST, warn_if_unfinished
 from isoscope.stores.shards import ShardedStore, natural_sort_key
 from isoscope.stores.store import Store
 
@@ -289,6 +297,60 @@ def _match_files(pattern: Path) -> list[Path]:
     if not paths:
         raise NotFoundError(f"{pattern} matches no file: check the folder and the pattern")
     return paths
+
+
+def reads_file(source: str | os.PathLike[str], path: Path) -> bool:
+    """Return whether a source reads a file, or would read it if the file existed.
+
+    The file may be a member of a folder or glob, a link to one, or a part of a database in a folder.
+    """
+    name = os.fspath(source)
+    try:
+        address = parse_address(name)
+    except InputError:
+        return False
+    if address is not None:
+        return "://" not in address.place and _is_below(path, Path(os.path.expanduser(address.place)))
+    own = Path(os.path.expanduser(name))
+    if own.is_dir():
+        return _folder_reads(own, path)
+    if not own.exists() and glob.has_magic(name):
+        members = (Path(member) for member in glob.iglob(str(own), recursive=True))
+        return _matches(path, own) or any(_is_same_file(path, member) for member in members)
+    return _is_same_file(path, own)
+
+
+def _folder_reads(folder: Path, path: Path) -> bool:
+    try:
+        members = _shards_in(folder)
+    except InputError:
+        members = [member for member in folder.iterdir() if _suffix(member) in _OPENERS]
+    companions = [folder / name for name in (EMBEDDING_MANIFEST, REPAIR_MANIFEST, "words.txt")]
+    if any(_is_same_file(path, member) for member in [*members, *companions]):
+        return True
+    formats = _BINARY if any(_suffix(member) in _BINARY for member in members) else _OPENERS
+    is_inside = os.path.realpath(path.absolute().parent) == os.path.realpath(folder)
+    return is_inside and _suffix(path) in formats and not path.name.startswith((".", "_"))
+
+
+def _matches(path: Path, pattern: Path) -> bool:
+    """Return whether a glob pattern matches a path; `**` matches any number of folders."""
+    parts, wanted = path.absolute().parts, pattern.absolute().parts
+    if "**" in wanted:
+        return fnmatch.fnmatch(str(path.absolute()), str(pattern.absolute()).replace("**/", "*"))
+    return len(parts) == len(wanted) and all(map(fnmatch.fnmatch, parts, wanted))
+
+
+def _is_same_file(path: Path, other: Path) -> bool:
+    """Return whether two paths are the same file, also through symbolic and hard links."""
+    try:
+        return os.path.samefile(path, other)
+    except (OSError, ValueError):  # one of them does not exist
+        return os.path.realpath(path) == os.path.realpath(other)
+
+
+def _is_below(path: Path, folder: Path) -> bool:
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
 def _describe_missing(path: Path) -> str:
