@@ -37,7 +37,7 @@ def test_every_number_type(kind, size, tmp_path):
     ("rows", "message"),
     [
         ([[1.0, 2], [3.0, 4], [5.0]], "column v has 1 number in row 2: need 2, as in the first row"),
-        ([[1.0, 2], None, [3.0, 4]], "column v is null in row 1; drop the rows without a vector"),
+        ([[1.0, 2], None, [3.0, 4]], "column v is null in row 1: fill it in, or drop"),
         ([None, [1.0, 2]], "column v is null in row 0"),
         ([[1.0, 2], [3.0, 4], [5.0, None]], "column v has a null inside the vector of row 2"),
         ([[], []], "has no columns"),
@@ -81,7 +81,7 @@ def test_one_column_per_dimension_and_null_in_one(tmp_path):
     store = open_store(parquet(tmp_path, columns))
     assert (store.dim, store.dtype, store.labels.tolist()) == (2, np.float64, ["x", "y"])
     assert store.take([1]).tolist() == [[2.0, 4.0]]
-    with pytest.raises(InputError, match="column b is null in row 1; fix or drop the row"):
+    with pytest.raises(InputError, match="column b is null in row 1: fix it, or drop"):
         read(parquet(tmp_path, {**columns, "b": [3.0, None]}))
 
 

@@ -57,7 +57,7 @@ def test_columns_are_the_single_values(tmp_path):
         ('{"v": [1]}\n{"v": [1], "x": \n', "line 2 is not JSON"),
         ("[1, 2]\n[3, 4] x\n", "line 2 is not JSON"),
         ("[1, 2]\n7\n", "line 2: 7 is not a list of numbers"),
-        ('{"v": [1]}\n{"w": [1]}\n', 'line 2: the field "v" is missing; drop the lines without a vector'),
+        ('{"v": [1]}\n{"w": [1]}\n', 'line 2: the field "v" is missing: fill it in, or drop'),
         ('{"v": [1]}\n{"v": null}\n', 'line 2: the field "v" is missing'),
         ('{"v": [1]}\n[1]\n', 'line 2: the field "v" is missing'),
         ('{"v": [1]}\n{"v": [1}\n', "line 2 is not JSON: .* at column 9"),

@@ -150,8 +150,8 @@ def test_requested_columns_are_not_dimensions(tmp_path):
     [
         ("a,b\n1,2\n1,2\n3,x\n", "line 4: 'x' in column b is not a number"),
         ("a,b\n" + "1,2\n" * 150 + "3,x\n", "line 152: 'x' in column b is not a number"),
-        ("a,b\n1,2\n,4\n", "line 3: '' in column a is not a number"),
-        ("0.5,\n1,2\n3,4\n", "line 1: '' in column 1 is not a number"),
+        ("a,b\n1,2\n,4\n", "line 3: column a is empty: fill it in, or drop"),
+        ("0.5,\n1,2\n3,4\n", "line 1: column 1 is empty: fill it in, or drop"),
         ("NA,0.5\n1,2\n3,4\n", "line 1: 'NA' in column 0 is not a number"),
         ("a,b\n1,2\n3\n", "line 3 has 1 cell: need 2, as in the first line"),
         ("a,b\n1,2\n3,4,5\n", "line 3 has 3 cells: need 2, as in the first line"),
