@@ -244,7 +244,8 @@ class _BatchTransform:
         with self.unchecked(), np.errstate(all="ignore"):  # the results are checked instead
             for tile in blocks(len(batch.vectors), self.tile):
                 given = batch.vectors[tile]
-                repaired = self.repair.transform(given if given.dtype.kind == "f" else given.astype(np.float32))
+                wide = given.dtype.kind == "f" and given.dtype.itemsize >= 4
+                repaired = self.repair.transform(given if wide else given.astype(np.float32))
                 repaired = np.ascontiguousarray(repaired, order)
                 if not _all_finite(repaired):
                     self._raise_nonfinite(given, repaired, batch.start + tile.start)
