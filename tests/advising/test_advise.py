@@ -221,7 +221,7 @@ def test_constant_source_is_kept(value):
 
 @pytest.mark.filterwarnings("ignore:Number of distinct clusters")
 def test_constant_source_with_labels_is_reported():
-    with pytest.raises(InputError, match="distinct rows"):
+    with pytest.raises(InputError, match="1 distinct row is too few"):
         isoscope.advise(np.ones((100, 8)), labels=np.arange(100) % 2, candidates=GIVEN)
 
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 import csv
 import json
 
+import datasets
 import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 
 from isoscope import InputError
+from isoscope._core.errors import MissingValueError
 from isoscope.advising.judgments import read_pairs, read_qrels
 
 GRADES = np.arange(24) % 5 / 2
@@ -73,16 +78,44 @@ def test_missing_file_raises(tmp_path):
             read(tmp_path / "none.tsv")
 
 
-@pytest.mark.parametrize("source", [{"q": ["d"]}, {"q": {"d": "high"}}, {"q": {"d": None}}])
-def test_dict_of_another_structure_is_rejected(source):
-    with pytest.raises(InputError, match="qrels is not"):
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ({"q": "d"}, "maps the query 'q' to a str"),
+        ({"q": {"d": "high"}}, "query 'q', is 'high': need a number"),
+        ({"q": {"d": None}}, "query 'q', is missing"),
+        ([("q", "d")], "need a file, {query"),
+        (5, "qrels is a int"),
+        ({"text": ["a"], "page": [1], "query": ["q"], "year": [1], "x": [2]}, None),
+    ],
+)
+def test_other_objects_are_rejected_as_qrels(source, words):
+    if words is None:  # a dict of lists whose keys are not the columns of a table: documents by query
+        assert read_qrels(source)["page"] == {"1": 1.0}
+        return
+    with pytest.raises(InputError, match=words):
         read_qrels(source)
 
 
-@pytest.mark.parametrize("source", [[("q", "d", 1)], 5])
-def test_other_objects_are_rejected_as_qrels(source):
-    with pytest.raises(InputError):
-        read_qrels(source)
+def test_qrels_from_lists_and_tables():
+    rows = [("q1", "d1", 2), ("q1", "d2", 0), ("q2", "d1", -1), ("q2", "d3", 1)]
+    queries, documents, relevances = (list(column) for column in zip(*rows, strict=True))
+    columns = {"corpus-id": documents, "query-id": queries, "note": ["x"] * 4, "score": relevances}
+    frames = [pd.DataFrame(columns), pl.DataFrame(columns), pa.table(columns), datasets.Dataset.from_dict(columns)]
+    for source in [rows, (queries, documents, relevances), columns, *frames]:
+        assert read_qrels(source) == MEANT
+    assert read_qrels({"q1": ["d1", "d2"], "q2": {"d3"}}) == {"q1": {"d1": 1.0, "d2": 1.0}, "q2": {"d3": 1.0}}
+    numbers = pd.DataFrame({"query_id": [1.0, 2.0], "doc_id": [10, 11], "relevance": [1, 1]})
+    assert read_qrels(numbers) == {"1": {"10": 1.0}, "2": {"11": 1.0}}
+
+
+def test_missing_judgments_can_be_dropped(tmp_path):
+    path = written(tmp_path, "q1\td1\t1\nq1\td2\t\nq2\td1\tnan\nq2\td3\t1\n")
+    with pytest.raises(MissingValueError, match=r"line 2: the relevance is missing, the first of 2 .*--missing drop"):
+        read_qrels(path)
+    assert read_qrels(path, "drop") == {"q1": {"d1": 1.0}, "q2": {"d3": 1.0}}
+    assert read_qrels(path, "drop").dropped == 2
+    assert read_qrels({"q": {"d": None, "e": 1}}, "drop") == {"q": {"e": 1.0}}
 
 
 @pytest.mark.parametrize("value", ["inf", "nan"])
@@ -184,9 +217,9 @@ def test_invalid_json_lines_are_rejected(tmp_path, text):
         read_pairs(written(tmp_path, text, "p.jsonl"))
 
 
-@pytest.mark.parametrize("source", [5, ([1], [2]), None])
+@pytest.mark.parametrize("source", [5, ([1], [2]), None, ["abc"], {"x": [1]}, pd.DataFrame({"x": [1]})])
 def test_other_objects_are_rejected_as_pairs(source):
-    with pytest.raises(InputError, match="need a file, or"):
+    with pytest.raises(InputError, match=r"need a table or a file with three columns"):
         read_pairs(source)
 
 
@@ -200,9 +233,27 @@ def test_three_numbers_are_rejected():
         read_pairs((1, 2, 3))
 
 
-def test_a_table_of_three_columns_is_rejected_with_advice():
-    with pytest.raises(InputError, match="need a file, or"):
-        read_pairs({"id1": list("ab") * 12, "id2": list("cd") * 12, "score": GRADES})
+def test_pairs_from_lists_and_tables():
+    first, second, scores = (list(column) for column in zip(*PAIRS, strict=True))
+    columns = {"score": scores, "genre": ["news"] * 24, "sentence1": first, "sentence2": second}
+    frames = [pd.DataFrame(columns), pl.DataFrame(columns), pa.table(columns), datasets.Dataset.from_dict(columns)]
+    for source in [PAIRS, [list(pair) for pair in PAIRS], columns, *frames]:
+        assert_meant(read_pairs(source))
+    numbers = np.column_stack([np.arange(24), np.arange(24)[::-1], GRADES])
+    assert read_pairs(numbers).second[:2] == ["23", "22"]
+
+
+def test_missing_pairs_can_be_dropped(tmp_path):
+    rows = [*PAIRS, ("a", "b", None), (None, "b", 1.0), ("a", float("nan"), 1.0), ("a", "b", float("inf"))]
+    with pytest.raises(MissingValueError, match="score of pair 24 is missing, the first of 4"):
+        read_pairs(rows)
+    found = read_pairs(rows, "drop")
+    assert_meant(found)
+    assert found.dropped == 4
+    path = written(tmp_path, "\n".join([*lines_of(PAIRS), "a\tb\t", "a\tb\tnan"]))
+    assert_meant(read_pairs(path, "drop"))
+    lines = [json.dumps({"id1": a, "id2": b, "score": score}) for a, b, score in [*PAIRS, ("a", "b", None)]]
+    assert_meant(read_pairs(written(tmp_path, "\n".join(lines), "p.jsonl"), "drop"))
 
 
 @pytest.mark.parametrize("mark", ["\u2028", "\x85"])

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from isoscope import InputError, open_store
-from isoscope.advising.task import check_known, find_rows, read_rows
+from isoscope._core.errors import NotFoundError
+from isoscope.advising.task import Match, check_known, find_rows, read_rows
 from isoscope.stores import store as stores
 from tests.advising.conftest import silent
 
@@ -72,8 +73,7 @@ def test_precision_is_at_least_single(cloud_of_300, dtype):
 
 
 def found(store, names):
-    rows, unknown = find_rows(store, names)
-    return [None if no else int(row) for row, no in zip(rows, unknown, strict=True)]
+    return [None if row < 0 else int(row) for row in find_rows(store, names, "the pairs").rows]
 
 
 def test_ids_may_be_text_or_numbers():
@@ -85,7 +85,23 @@ def test_ids_may_be_text_or_numbers():
     assert found(open_store(X, ids=ids, text=text), ["11"]) == [1]  # ids go first
     assert found(open_store(X, ids=ids, text=text), ["b", "a"]) == [1, 0]
     assert found(open_store(X, text=text), ["3", "0"]) == [3, 0]
-    assert found(open_store(X), ["3", "0", "4", "-1", "1.0", "x", "²"]) == [3, 0, None, None, None, None, None]
+    assert found(open_store(X), ["3", "0"]) == [3, 0]
+    assert found(open_store(X), ["2", "1"]) == [2, 1]
+    assert find_rows(open_store(X), ["2", "1"], "the pairs").may_count_from_1
+    assert not find_rows(open_store(X), ["2", "0"], "the pairs").may_count_from_1
+    assert not find_rows(open_store(X, ids=ids), ["12"], "the pairs").may_count_from_1
+
+
+@pytest.mark.parametrize("odd", ["4", "-1", "1.0", "x", "²", "01", "9" * 30])
+def test_without_ids_every_name_must_be_a_row_number(odd):
+    with pytest.raises(NotFoundError, match="has no ids, and its rows are numbered from 0 to 3: pass the ids") as error:
+        find_rows(open_store(np.zeros((4, 2))), ["3", "0", odd], "the pairs")
+    assert "missing" not in str(error.value)
+
+
+def test_numbers_from_1_to_n_are_refused():
+    with pytest.raises(NotFoundError, match="numbers from 1 to 4, but array has no ids, and its rows are numbered"):
+        find_rows(open_store(np.zeros((4, 2))), ["3", "1", "4"], "the qrels")
 
 
 def test_unknown_names_are_counted_once_and_the_first_is_shown():
@@ -94,12 +110,12 @@ def test_unknown_names_are_counted_once_and_the_first_is_shown():
     with pytest.raises(
         InputError, match=r"the pairs refer to 2 rows that .* does not contain .compared with its ids., such as 'zz'"
     ):
-        check_known(names, find_rows(store, names)[1], "the pairs", store)
-    check_known(["a"], find_rows(store, ["a"])[1], "the pairs", store)
+        check_known(names, find_rows(store, names, "the pairs"), "the pairs", store)
+    check_known(["a"], find_rows(store, ["a"], "the pairs"), "the pairs", store)
 
 
 def test_long_name_is_truncated():
     store = open_store(np.zeros((2, 2)), text=["a", "b"])
     with pytest.raises(InputError) as error:
-        check_known(["x" * 500], np.asarray([True]), "the pairs", store)
+        check_known(["x" * 500], Match(np.asarray([-1]), "texts"), "the pairs", store)
     assert len(str(error.value)) < 300

@@ -17,7 +17,7 @@ from isoscope.advising.task import AdviceSettings
         ({"folds": 2.5}, "need an integer"),
         ({"sample": 99}, "need at least 100 rows"),
         ({"seed": -1}, "seed is -1"),
-        ({"missing": "ignore"}, 'need "raise" or'),
+        ({"missing": "ignore"}, 'need "error" or'),
     ],
 )
 def test_invalid_settings_raise_an_error(options, words):

@@ -13,9 +13,11 @@ from tests.advising.conftest import Recording, topics
 
 
 def test_too_few_examples_for_the_folds_raise():
-    check_folds(5, 20, "rows")
+    check_folds(5, 20, "row")
     with pytest.raises(InputError, match="19 rows are too few for 5 folds: need at least 20"):
-        check_folds(5, 19, "rows")
+        check_folds(5, 19, "row")
+    with pytest.raises(InputError, match="1 query is too few for 5 folds"):
+        check_folds(5, 1, "query")
 
 
 def test_equal_rows_share_an_index(rng):
@@ -72,6 +74,5 @@ def test_new_rows_are_held_out_of_the_scored_fits(kind, recording, rng):
 
 def test_a_name_of_thousands_of_digits_is_an_unknown_row(rng):
     store = open_store(rng.standard_normal((5, 3)))
-    rows, unknown = find_rows(store, ["3", "9" * 5000])
-    assert rows[0] == 3
-    assert unknown.tolist() == [False, True]
+    with pytest.raises(InputError, match="refer to '99999"):
+        find_rows(store, ["3", "9" * 5000], "the pairs")

@@ -45,24 +45,30 @@ def test_rows_of_pairs_are_added_to_the_sample(X):
     assert task.rows.total == 200
 
 
+def numbered(X):
+    return open_store(X, ids=range(len(X)))
+
+
 def test_unknown_rows_of_pairs_raise_or_are_dropped(X):
     pairs = (np.arange(30), np.r_[np.arange(30, 55), np.arange(900, 905)], np.arange(30))
-    with pytest.raises(InputError, match=r"refer to 5 rows that array does not contain .compared with its row numbers"):
-        pairs_task(open_store(X), pairs, RAISE, silent)
-    task = pairs_task(open_store(X), pairs, DROP, silent)
+    with pytest.raises(InputError, match=r"refer to 5 rows that array does not contain .compared with its ids"):
+        pairs_task(numbered(X), pairs, RAISE, silent)
+    task = pairs_task(numbered(X), pairs, DROP, silent)
     assert len(task) == 25
     assert "5 pairs with unknown rows were dropped" in task.notes[-1]
     with pytest.raises(InputError, match=r"the pairs .* 30 rows"):
-        pairs_task(open_store(X), (np.arange(900, 930), np.arange(900, 930), np.arange(30)), DROP, silent)
+        pairs_task(numbered(X), (np.arange(900, 930), np.arange(900, 930), np.arange(30)), DROP, silent)
+    with pytest.raises(InputError, match="'900', but array has no ids"):  # not even with "drop"
+        pairs_task(open_store(X), pairs, DROP, silent)
 
 
 def test_too_few_remaining_pairs_raise(X):
     pairs = (np.arange(30), np.r_[np.arange(15), np.arange(900, 915)], np.arange(30))
     with pytest.raises(InputError, match="15 pairs with known rows remain"):
-        pairs_task(open_store(X), pairs, DROP, silent)
+        pairs_task(numbered(X), pairs, DROP, silent)
     same = (np.arange(30), np.r_[np.arange(29), 900], np.r_[np.ones(29), 2])
     with pytest.raises(InputError, match="two distinct scores"):
-        pairs_task(open_store(X), same, DROP, silent)
+        pairs_task(numbered(X), same, DROP, silent)
 
 
 def test_retrieval_task_loads_queries_and_documents(X):

@@ -123,7 +123,7 @@ def test_retrieval_on_noise_recommends_nothing():
         X, queries = rng.standard_normal((400, 300)), rng.standard_normal((100, 300))
         qrels = {str(i): {str(j): 1 for j in rng.choice(400, 8, replace=False)} for i in range(100)}
         prescribed += not isoscope.advise(
-            X, queries=queries, qrels=qrels, candidates=GIVEN, seed=run
+            X, queries=queries, qrels=qrels, ids=range(400), query_ids=range(100), candidates=GIVEN, seed=run
         ).leaves_vectors_unchanged
     assert prescribed <= 1  # with a rate of 2.5%, two or more happen in 3% of cases
 
@@ -136,7 +136,7 @@ def test_repeated_pairs_on_noise_recommend_nothing():
         first, second = (np.tile(side, 6) for side in rng.permutation(300)[:120].reshape(2, 60))
         grades = np.tile(rng.standard_normal(60), 6)
         prescribed += not isoscope.advise(
-            X, pairs=(first, second, grades), candidates=GIVEN, seed=run
+            X, pairs=(first, second, grades), ids=range(300), candidates=GIVEN, seed=run
         ).leaves_vectors_unchanged
     assert prescribed <= 2  # with a rate of 2.5%, three or more happen in 1% of cases
 
@@ -150,7 +150,7 @@ def test_expected_gain_for_pairs_holds_on_unseen_pairs():
         X[:, 15] += 6 * rng.standard_normal(600)
         seen, unseen = np.split(rng.permutation(600).reshape(2, 300), [100], axis=1)
         grades = [-np.linalg.norm(meaning[a] - meaning[b], axis=1) for a, b in (seen, unseen)]
-        advice = isoscope.advise(X, pairs=(*seen, grades[0]), candidates=GIVEN)
+        advice = isoscope.advise(X, pairs=(*seen, grades[0]), ids=range(600), candidates=GIVEN)
         scores = []
         for repair in (Chain().fit(X), advice.repair):
             Y = unit(repair.transform(X))

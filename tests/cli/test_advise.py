@@ -63,7 +63,7 @@ def test_every_task_prints_a_table_and_writes_its_files(task, folder, capsys):
     assert repair.n_features_in_ == D
     if task in ("pairs", "queries"):
         assert found["choice"] != "as it is"
-        assert "Next: isoscope apply repair corpus.parquet" in captured.out
+        assert "Next:\n  isoscope apply repair corpus.parquet" in captured.out
     if found["choice"] == "as it is":
         assert isinstance(repair, Chain)
         assert not repair.steps_

@@ -102,3 +102,12 @@ def plural(count: int, word: str) -> str:
     if count == 1:
         return f"1 {word}"
     return f"{count} {word[:-1]}ies" if word.endswith("y") else f"{count} {word}s"
+
+
+def was_dropped(count: int, noun: str, reason: str = "") -> str:
+    """Return a sentence without its end about dropped rows, pairs or other examples.
+
+    >>> was_dropped(1, "row"), was_dropped(2, "pair", "with unknown rows")
+    ('1 row was dropped', '2 pairs with unknown rows were dropped')
+    """
+    return " ".join(filter(None, [plural(count, noun), reason, "was" if count == 1 else "were", "dropped"]))

@@ -351,7 +351,10 @@ def _open_parquet(path: Path) -> Table:
 
 
 def read_entries(path: Path) -> np.ndarray:
-    """Read one entry for each row of a store, from a one-dimensional .npy array or the lines of a text file."""
+    """Read one entry for each row of a store, from a one-dimensional .npy array or the lines of a text file.
+
+    An empty line is a missing value, None.
+    """
     try:
         if path.suffix == ".npy":
             values: np.ndarray = np.load(path, allow_pickle=False)
@@ -359,7 +362,8 @@ def read_entries(path: Path) -> np.ndarray:
                 raise ShapeError(f"{path} has shape {values.shape}: need shape (n,), one entry per row")
             return values
         lines = path.read_text(encoding="utf-8-sig").replace("\r\n", "\n").split("\n")
-        return np.asarray(lines[:-1] if lines[-1] == "" else lines)
+        entries = lines[:-1] if lines[-1] == "" else lines
+        return np.asarray(entries if all(entries) else [entry or None for entry in entries])
     except InputError:
         raise
     except OSError as error:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
@@ -233,14 +235,24 @@ def render_grouped_audit(grouped: GroupedAudit) -> Group:
     return Group(_render_grouped_headline(grouped), Text(), _GroupTables(grouped), *_render_notes(grouped))
 
 
-class _GroupTables:
-    """The headline findings of each group, in as many tables below each other as the width of the console requires."""
+PartT = TypeVar("PartT")
 
-    def __init__(self, grouped: GroupedAudit):
-        self.grouped = grouped
+
+class _StackedTables(ABC, Generic[PartT]):
+    """A wide table, split into as many tables below each other as the width of the console requires.
+
+    `parts` are its columns, or groups of columns that stay together; each table repeats the names of the rows.
+    """
+
+    def __init__(self, parts: list[PartT]):
+        self.parts = parts
+
+    @abstractmethod
+    def _table(self, parts: list[PartT]) -> Table:
+        """Return a table with these parts."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        left = find_headlines([self.grouped])
+        left = self.parts
         while left:
             fitting = next(
                 (k for k in range(len(left), 1, -1) if self._width(console, options, left[:k]) <= options.max_width), 1
@@ -250,9 +262,17 @@ class _GroupTables:
             if left:
                 yield Text()
 
-    def _width(self, console: Console, options: ConsoleOptions, headlines: list[str]) -> int:
+    def _width(self, console: Console, options: ConsoleOptions, parts: list[PartT]) -> int:
         unlimited = options.update(max_width=10_000)
-        return Measurement.get(console, unlimited, self._table(headlines)).maximum
+        return Measurement.get(console, unlimited, self._table(parts)).maximum
+
+
+class _GroupTables(_StackedTables[str]):
+    """The headline findings of each group."""
+
+    def __init__(self, grouped: GroupedAudit):
+        super().__init__(find_headlines([grouped]))
+        self.grouped = grouped
 
     def _table(self, headlines: list[str]) -> Table:
         groups = self.grouped.groups
@@ -332,6 +352,8 @@ def format_group_value(finding: Finding | None) -> str:
 
 
 _ADVICE_WIDTH = 120
+_Columns = list[tuple[str, Callable[[int, "Trial"], Text]]]  # headings and cells of columns that stay together
+
 GAIN_MARKS = {"gain": "▲", "noise": "·", "loss": "▼"}
 GAIN_COLORS = {"gain": "green", "noise": "dim", "loss": "red"}
 SHAPE_NAMES = {"isoscore": "IsoScore", "mean_cosine": "mean cosine", "silhouette": "silhouette"}
@@ -349,7 +371,7 @@ def render_advice(advice: Advice) -> Group:
         Text(),
         Text(advice.paragraph),
         Text(),
-        _render_table(advice),
+        _AdviceTables(advice),
         Text(
             f"{GAIN_MARKS['gain']} significant gain, {GAIN_MARKS['loss']} significant loss, "
             f"{GAIN_MARKS['noise']} neither",
@@ -361,30 +383,49 @@ def render_advice(advice: Advice) -> Group:
     return Group(*parts)
 
 
-def _render_table(advice: Advice) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("", no_wrap=True)
-    table.add_column(_stack_words(advice.measures[advice.measure]), justify="right", no_wrap=True)
-    table.add_column(f"gain, {100 * advice.settings.confidence:g}%", no_wrap=True)
-    others = [name for name in advice.measures if name != advice.measure]
-    for name in others:
-        table.add_column(_stack_words(advice.measures[name]), justify="right", no_wrap=True)
-    shapes = [name for name in SHAPE_NAMES if name in advice.trials[0].shape]
-    if "silhouette" in shapes:  # three measures leave room for only two columns of the shape
-        shapes.remove("mean_cosine")
-    for name in shapes:
-        table.add_column(_stack_words(SHAPE_NAMES[name]), justify="right", style="dim", no_wrap=True)
-    for i, trial in enumerate(advice.trials):
-        chosen = i == advice.chosen
-        cells = [
-            Text(("→ " if chosen else "  ") + trial.name, "bold" if chosen else ""),
-            Text(f"{trial[advice.measure].value:.3f}".replace("-", "−"), "bold" if chosen else ""),
-            _render_gain(trial, advice.measure) if i else Text(""),
+class _AdviceTables(_StackedTables[_Columns]):
+    """The scores of all candidates."""
+
+    def __init__(self, advice: Advice):
+        self.advice = advice
+        confidence = f"gain, {100 * advice.settings.confidence:g}%"
+        decided: _Columns = [(_stack_words(advice.measures[advice.measure]), self._decided), (confidence, self._gain)]
+        others: list[_Columns] = [
+            [(_stack_words(advice.measures[name]), partial(self._score, name))]
+            for name in advice.measures
+            if name != advice.measure
         ]
-        cells += [_render_score(trial, name, first=not i) for name in others]
-        cells += [Text(_format_shape(trial.shape.get(name))) for name in shapes]
-        table.add_row(*cells)
-    return table
+        shapes: list[_Columns] = [
+            [(_stack_words(words), partial(self._shape, name))]
+            for name, words in SHAPE_NAMES.items()
+            if name in advice.trials[0].shape
+        ]
+        super().__init__([decided, *others, *shapes])
+
+    def _table(self, columns: list[_Columns]) -> Table:
+        flat = [column for together in columns for column in together]
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+        table.add_column("", overflow="fold")
+        for heading, _ in flat:
+            table.add_column(heading, justify="left" if heading.startswith("gain") else "right", no_wrap=True)
+        for i, trial in enumerate(self.advice.trials):
+            chosen = i == self.advice.chosen
+            name = Text(("→ " if chosen else "  ") + trial.name, "bold" if chosen else "")
+            table.add_row(name, *(render(i, trial) for _, render in flat))
+        return table
+
+    def _decided(self, i: int, trial: Trial) -> Text:
+        value = f"{trial[self.advice.measure].value:.3f}".replace("-", "−")
+        return Text(value, "bold" if i == self.advice.chosen else "")
+
+    def _gain(self, i: int, trial: Trial) -> Text:
+        return _render_gain(trial, self.advice.measure) if i else Text("")
+
+    def _score(self, name: str, i: int, trial: Trial) -> Text:
+        return _render_score(trial, name, first=not i)
+
+    def _shape(self, name: str, i: int, trial: Trial) -> Text:
+        return Text(_format_shape(trial.shape.get(name)), "dim")
 
 
 def _format_shape(value: float | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import isoscope
 from isoscope._core.errors import NotFoundError, ParameterError, ShapeError, plural
@@ -21,11 +21,13 @@ from isoscope.advising.labels import labels_task, unlabeled_task
 from isoscope.advising.retrieval import retrieval_task
 from isoscope.advising.task import AdviceSettings
 from isoscope.advising.trials import try_candidates
+from isoscope.stores.columns import ROLES
 from isoscope.stores.databases.address import redact_source_name
 from isoscope.stores.open import open_store
+from isoscope.stores.selection import list_layers, select_layer
 
 if TYPE_CHECKING:
-    from isoscope._core.types import Column, GainVerdict, Metric, Seed
+    from isoscope._core.types import Column, GainVerdict, Metric, Missing, Seed, Zeros
     from isoscope._io.progress import Progress
     from isoscope.advising.inference import Choice, Promise
     from isoscope.advising.task import Task
@@ -49,12 +51,15 @@ def advise(
     candidates: Iterable[Repair] | None = None,
     vectors: str | None = None,
     ids: Column | None = None,
+    query_ids: Column | None = None,
     text: Column | None = None,
+    layer: int | None = None,
     metric: Metric = "cosine",
     folds: int = 5,
     sample: int = 20_000,
     seed: Seed = 0,
-    missing: Literal["raise", "drop"] = "raise",
+    missing: Missing = "error",
+    zeros: Zeros = "keep",
     new_rows: bool = False,
     progress: bool | Progress = False,
 ) -> Advice:
@@ -68,12 +73,12 @@ def advise(
     ----------
     source : path, array, DataFrame, Dataset or store
         The corpus; anything that `open_store` opens.
-    pairs : path, or (first, second, scores)
+    pairs : path, table, list of (first, second, score), or (first, second, scores)
         Pairs of rows with graded similarity; rows are identified by id, text or row number. Scored by Spearman's
         correlation.
     queries : like `source`
         Query vectors; the source is the corpus being searched.
-    qrels : path, or {query: {document: relevance}}
+    qrels : path, {query: {document: relevance}}, table, or list of (query, document, relevance)
         The relevant documents of each query, in TREC or BEIR format. Scored by nDCG@10 and recall@100.
     labels : column name, or one entry for each row
         The class of each row. Scored by a linear probe, the 10 nearest neighbors and the V-measure of k-means.
@@ -83,7 +88,12 @@ def advise(
     candidates : iterable of repairs, optional
         The repairs to compare with the unchanged vectors (default: all repairs with a few settings, and chains).
     vectors, ids, text : str, or values, optional
-        Columns of the source; see `open_store`.
+        Columns of the source; see `open_store`. Without ids, judgments may refer to row numbers, counted from 0, if
+        that fits the judgments and the vectors; a note says so.
+    query_ids : str, or values, optional
+        The ids of the queries.
+    layer : int, optional
+        The layer to use if the source has hidden states of several layers (default: the last one).
     metric : {"cosine", "euclidean"}
         How vectors are compared.
     folds : int
@@ -92,8 +102,11 @@ def advise(
         The number of rows to keep in memory; rows that the task refers to are kept in addition.
     seed : int, sequence of int, SeedSequence, Generator or None
         Random seed for the sample, folds and k-means.
-    missing : {"raise", "drop"}
-        Raise an error for judgments that refer to unknown rows, or drop them and report how many.
+    missing : {"error", "drop"}
+        Raise an error for rows, labels and judgments with a missing value, and for judgments that refer to unknown
+        rows; or drop them and report how many.
+    zeros : {"keep", "drop"}
+        Keep rows of zeros, or drop them.
     new_rows : bool
         Whether to score repairs on rows they were not fitted to. Use this if the repair will be applied to rows that
         arrive later. By default, repairs are scored on the source they were fitted to.
@@ -115,14 +128,23 @@ def advise(
     (400, 16)
     """
     settings = AdviceSettings(
-        metric=metric, folds=folds, sample=sample, seed=check_seed(seed), missing=missing, new_rows=bool(new_rows)
+        metric=metric,
+        folds=folds,
+        sample=sample,
+        seed=check_seed(seed),
+        missing=missing,
+        zeros=zeros,
+        new_rows=bool(new_rows),
     )
     if (queries is None) != (qrels is None):
         raise ParameterError("queries and qrels must be passed together, but one of them is missing")
+    if queries is None and query_ids is not None:
+        raise ParameterError("query_ids was passed without queries: pass the queries and qrels too")
     tasks = [name for name, value in (("pairs", pairs), ("queries", queries), ("labels", labels)) if value is not None]
     if len(tasks) > 1:
         raise ParameterError(f"{' and '.join(tasks)} were passed together: pass only one task")
-    store = open_store(source, vectors=vectors, labels=labels, ids=ids, text=text)
+    policy: dict[str, Any] = {"missing": missing, "zeros": zeros}
+    store, notes = _open_one_layer(source, layer, vectors=vectors, labels=labels, ids=ids, text=text, **policy)
     if store.dim < 2:
         raise ShapeError(f"{store.name} has vectors with 1 dimension: need at least 2")
     with show_progress(progress) as report:
@@ -130,7 +152,9 @@ def advise(
         if pairs is not None:
             task = pairs_task(store, pairs, settings, report)
         elif queries is not None:
-            task = retrieval_task(store, open_store(queries), qrels, settings, report)
+            query_store, more = _open_one_layer(queries, None, default=store.layer, ids=query_ids, missing=missing)
+            notes += more
+            task = retrieval_task(store, query_store, qrels, settings, report)
         elif labels is not None:
             task = labels_task(store, settings, report)
         else:
@@ -141,6 +165,7 @@ def advise(
         repairs = build_candidates(store.dim, fewest, settings.seed, candidates)
         trials = try_candidates(task, store, repairs, settings.seed, report)
     choice, promise = decide(trials.scores, settings.confidence, measure, settings.folds, settings.seed)
+    task.notes[:0] = notes
     advice = Advice.of(store, task, trials, choice, promise, settings)
     names = {"pairs": pairs, "queries": queries, "qrels": qrels, "labels": labels}
     advice.given = {
@@ -148,6 +173,31 @@ def advise(
     }
     advice.alone = measure is not None
     return advice
+
+
+def _open_one_layer(
+    source: Any, layer: int | None, *, default: int | None = None, **columns: Any
+) -> tuple[Store, list[str]]:
+    """Open a source; if it contains hidden states of several layers, select one, and return a note if it is the last.
+
+    `default` is the layer to select if there are several and `layer` is None. `columns` are arguments of `open_store`.
+    Values, such as a list of labels, have one entry for each row of the layer.
+    """
+    values = {role: each for role, each in columns.items() if role in ROLES and not isinstance(each, str | None)}
+    store = open_store(source, **{name: each for name, each in columns.items() if name not in values})
+    notes = []
+    if layer is not None:
+        store = select_layer(store, layer)
+    elif len(layers := list_layers(store)) > 1:
+        store = select_layer(store, -1 if default is None else default)
+        if default is None:
+            notes.append(
+                f"Of the {len(layers)} layers, the last one, layer {layers[-1]}, is used; layer (CLI: --layer) selects "
+                "another."
+            )
+    for role, each in values.items():
+        store = store.with_column(role, each)
+    return store, notes
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from scipy.sparse import csr_array
 
-from isoscope._core.errors import TooFewRowsError, plural
+from isoscope._core.errors import TooFewRowsError, plural, was_dropped
 from isoscope.advising.inference import Units, spearman
 from isoscope.advising.judgments import read_pairs
 from isoscope.advising.retrieval import prepare, similarity
 from isoscope.advising.task import (
     Round,
+    Side,
     Task,
     check_fit_rows,
     check_folds,
+    check_numbering,
     count_unknown,
     find_rows,
+    note_rows,
     read_rows,
     row_identity,
 )
@@ -54,7 +57,7 @@ class GradedPairs(Task):
         new_rows: bool = False,
     ):
         super().__init__(rows, metric)
-        check_folds(folds, len(grades), "pairs")
+        check_folds(folds, len(grades), "pair")
         self.first, self.second, self.grades = first, second, grades
         used, sides = np.unique([first, second], return_inverse=True)
         identity = row_identity(rows.vectors[used])[sides.reshape(2, -1)]
@@ -84,21 +87,33 @@ class GradedPairs(Task):
 
 def pairs_task(store: Store, pairs: Any, settings: AdviceSettings, progress: Progress) -> GradedPairs:
     """Return the task of ranking graded pairs of the store's rows."""
-    named = read_pairs(pairs)
-    rows, unknown = find_rows(store, [*named.first, *named.second])
-    dropped = count_unknown([*named.first, *named.second], unknown, "the pairs", store, settings)
+    named = read_pairs(pairs, settings.missing)
+    names = [*named.first, *named.second]
+    match = find_rows(store, names, "the pairs")
+    unknown = count_unknown(names, match, "the pairs", store, settings)
     m = len(named)
-    kept = ~(unknown[:m] | unknown[m:])
-    first, second, scores = rows[:m][kept], rows[m:][kept], named.scores[kept]
+    known = ~(match.unknown[:m] | match.unknown[m:])
+    first, second, scores = match.rows[:m][known], match.rows[m:][known], named.scores[known]
+    _check_pairs(scores)
+    grades = (scores - scores.mean()) / scores.std()
+    notes = check_numbering((Side(store, match, first), Side(store, match, second)), grades, "the pairs", settings.seed)
+    rows = read_rows(store, np.concatenate([first, second]), settings.sample, settings.seed, progress)
+    complete = rows.contains(first) & rows.contains(second)
+    first, second, scores = first[complete], second[complete], scores[complete]
+    _check_pairs(scores)
+    sides = rows.places(first), rows.places(second)
+    task = GradedPairs(rows, *sides, scores, settings.metric, settings.folds, settings.seed, new_rows=settings.new_rows)
+    task.notes += notes
+    note_rows(task)
+    if unknown:
+        task.notes.append(was_dropped(m - int(known.sum()), "pair", "with unknown rows") + ".")
+    if lost := named.dropped + int((~complete).sum()):
+        task.notes.append(was_dropped(lost, "pair", "with a missing value") + ".")
+    return task
+
+
+def _check_pairs(scores: np.ndarray) -> None:
     if len(scores) < 20 or scores.min() == scores.max():
         raise TooFewRowsError(
             f"{plural(len(scores), 'pair')} with known rows remain: need at least 20, with at least two distinct scores"
         )
-    rows_in_memory = read_rows(store, np.concatenate([first, second]), settings.sample, settings.seed, progress)
-    sides = rows_in_memory.places(first), rows_in_memory.places(second)
-    task = GradedPairs(
-        rows_in_memory, *sides, scores, settings.metric, settings.folds, settings.seed, new_rows=settings.new_rows
-    )
-    if dropped:
-        task.notes.append(f"{plural(m - len(scores), 'pair')} with unknown rows were dropped.")
-    return task

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,15 +19,28 @@ from isoscope._core.errors import (
     TooFewRowsError,
     plural,
 )
+from isoscope._core.missing import DROP_HINT
 from isoscope._io.tables import format_names, is_number, read_table
+from isoscope.stores.frames import frame_library
 
 if TYPE_CHECKING:
+    from isoscope._core.types import Missing
     from isoscope._io.tables import TableBatch
 
-_SCORE_COLUMNS = ("score", "similarity", "sim", "gold", "rating", "grade", "relatedness", "label")
-_PAIR_COLUMNS = (
+_SCORES = ("score", "similarity", "sim", "gold", "rating", "grade", "relatedness", "label")
+_PAIR_NAMES = (
     *(("id1", "id2"), ("sentence1", "sentence2"), ("text1", "text2"), ("word1", "word2"), ("row1", "row2")),
     *(("a", "b"), ("left", "right"), ("first", "second"), ("source", "target"), ("sentence_a", "sentence_b")),
+)
+_QUERIES = ("query-id", "query_id", "queryid", "qid", "query")
+_DOCUMENTS = (
+    *("corpus-id", "corpus_id", "document-id", "document_id", "doc_id", "docid", "doc-id", "did", "docno", "document"),
+    *("doc", "passage_id", "pid"),
+)
+_RELEVANCES = ("score", "relevance", "rel", "grade", "label")
+_PAIR_FORMS = "a table or a file with three columns, a list of (first, second, score), or a tuple of three lists"
+_QREL_FORMS = (
+    "a file, {query: {document: relevance}}, a table with three columns, or a list of (query, document, relevance)"
 )
 
 
@@ -38,39 +51,69 @@ class NamedPairs:
     first: list[str]
     second: list[str]
     scores: np.ndarray
+    dropped: int = 0
+    """The number of pairs that were dropped because a name or the score is missing."""
 
     def __len__(self) -> int:
         return len(self.scores)
 
 
-Qrels = dict[str, dict[str, float]]
-"""The relevance of each judged document for each query; 0 or less means not relevant."""
+class Qrels(dict[str, dict[str, float]]):
+    """The relevance of each judged document for each query; 0 or less means not relevant."""
+
+    dropped: int = 0
+    """The number of judgments that were dropped because a name or the relevance is missing."""
 
 
-def read_pairs(source: Any) -> NamedPairs:
-    """Read graded pairs from a file (.tsv, .csv, .txt, .jsonl, .parquet), or from three sequences.
+@dataclass(frozen=True)
+class _Triples:
+    """Judgments as they were given: two names and a number each."""
 
-    A file has exactly three columns (first, second, score), or a header line with the names ``id1``, ``id2``,
-    ``score``; ``sentence1``, ``sentence2``, ``score``; or similar names.
+    first: Sequence[Any]
+    second: Sequence[Any]
+    numbers: Sequence[Any]
+    where: Callable[[int], str]
+    """Describes the number of a judgment for messages, such as "pairs: the score of pair 3"."""
+
+    def check(self, missing: Missing) -> tuple[list[str], list[str], np.ndarray, int]:
+        """Return the names, the numbers, and how many judgments were dropped because a value is missing."""
+        first, second = ([_to_name(value) for value in names] for names in (self.first, self.second))
+        numbers = [None if _is_missing(value) or not _is_finite(value) else value for value in self.numbers]
+        complete = [i for i, value in enumerate(numbers) if first[i] and second[i] and value is not None]
+        dropped = len(numbers) - len(complete)
+        if dropped and missing == "error":
+            i = min(set(range(len(numbers))) - set(complete))
+            problem = "belongs to a row without a name"
+            if first[i] and second[i]:
+                problem = "is missing" if _is_missing(self.numbers[i]) else "is not finite"
+            count = f", the first of {dropped} like it" if dropped > 1 else ""
+            raise MissingValueError(f"{self.where(i)} {problem}{count}: fill in a number, or {DROP_HINT}")
+        for i in complete:
+            if not is_number(numbers[i]):
+                raise FileFormatError(f"{self.where(i)} is {numbers[i]!r}: need a number")
+        values = np.asarray([float(self.numbers[i]) for i in complete], np.float64)
+        return [first[i] for i in complete], [second[i] for i in complete], values, dropped
+
+
+def read_pairs(source: Any, missing: Missing = "error") -> NamedPairs:
+    """Read graded pairs from a file (.tsv, .csv, .txt, .jsonl, .parquet), a table, or Python lists.
+
+    A table has exactly three columns (first, second, score), or columns named ``id1``, ``id2``, ``score``;
+    ``sentence1``, ``sentence2``, ``score``; or similar. A list contains (first, second, score) for each pair. A tuple
+    contains three lists.
+
+    >>> pairs = read_pairs([(f"a{i}", f"b{i}", i % 3) for i in range(20)])
+    >>> pairs.first[:2], pairs.scores[:4].tolist()
+    (['a0', 'a1'], [0.0, 1.0, 2.0, 0.0])
     """
     if isinstance(source, str | os.PathLike):
-        first, second, scores, where = *_read_pair_columns(Path(source).expanduser()), str(source)
+        where = str(source)
+        triples = _read_pair_file(Path(source).expanduser())
     else:
         where = "pairs"
-        try:
-            if isinstance(source, Mapping) or hasattr(source, "columns"):
-                raise TypeError
-            first, second, scores = (_to_list(side) for side in source)
-        except (TypeError, ValueError):
-            raise ParameterError(
-                f"pairs is a {type(source).__name__}: need a file, or a tuple (first, second, scores)"
-            ) from None
-    if not len(first) == len(second) == len(scores):
-        raise ShapeError(
-            f"{where} has {len(first)}, {len(second)} and {len(scores)} entries: first, second and scores must have "
-            "equal lengths"
-        )
-    pairs = NamedPairs([str(name) for name in first], [str(name) for name in second], _check_scores(scores, where))
+        triples = _Triples(*_split_columns(source, _find_pair_columns, "pairs", _PAIR_FORMS), _locate_pair(where))
+    first, second, scores, dropped = triples.check(missing)
+    pairs = NamedPairs(first, second, scores, dropped)
     if len(pairs) < 20:
         raise TooFewRowsError(f"{where} has {plural(len(pairs), 'pair')}: need at least 20 to tell a gain from noise")
     if pairs.scores.min() == pairs.scores.max():
@@ -80,57 +123,37 @@ def read_pairs(source: Any) -> NamedPairs:
     return pairs
 
 
-def read_qrels(source: Any) -> Qrels:
-    """Read relevance judgments from a TREC file (query, iteration, document, relevance), a BEIR file or a dict.
+def read_qrels(source: Any, missing: Missing = "error") -> Qrels:
+    """Read relevance judgments from a TREC file (query, iteration, document, relevance), a BEIR file, or an object.
 
-    The columns of a BEIR file are query, document and score. A header line is skipped.
+    The columns of a BEIR file are query, document and score. A header line is skipped. An object is a dict
+    ``{query: {document: relevance}}``, a dict ``{query: [documents]}``, a table with such columns, or a list of (query,
+    document, relevance).
 
-    >>> read_qrels({"q1": {"d1": 1}})
-    {'q1': {'d1': 1.0}}
+    >>> read_qrels({"q1": {"d1": 1}}), read_qrels([("q1", "d1", 1), ("q1", "d2", 0)])
+    ({'q1': {'d1': 1.0}}, {'q1': {'d1': 1.0, 'd2': 0.0}})
     """
-    qrels: Qrels
-    if isinstance(source, Mapping):
-        try:
-            qrels = {str(q): {str(d): float(r) for d, r in judged.items()} for q, judged in source.items()}
-        except (AttributeError, TypeError, ValueError) as error:
-            raise ParameterError(
-                f"qrels is not a dict of the form {{query: {{document: relevance}}}}: {error}"
-            ) from error
-        for query, judged in qrels.items():
-            if not np.isfinite(list(judged.values())).all():
-                raise MissingValueError(f"qrels: a relevance for query {query!r} is not finite: need finite numbers")
-        return qrels
-    if not isinstance(source, str | os.PathLike):
-        raise ParameterError(f"qrels is a {type(source).__name__}: need a file, or {{query: {{document: relevance}}}}")
-    path = Path(source).expanduser()
-    try:
-        table = read_table(path, header=False, ragged=True, spaces=True)
-    except MissingValueError:
-        raise MissingValueError(_no_judgments(path)) from None
-    columns = list(table.columns.values())
-    if len(columns) > 3 and all(value is None for value in columns[-1]):  # lines that end with a tab
-        columns.pop()
-    if len(columns) not in (3, 4):
-        raise FileFormatError(
-            f"{table.where(0)} has {plural(len(columns), 'column')}: need four (TREC: query, iteration, document, "
-            "relevance) or three (BEIR: query, document, score)"
-        )
-    qrels = {}
-    for i, (query, document, relevance) in enumerate(zip(columns[0], *columns[-2:], strict=True)):
-        if is_number(relevance) and np.isfinite(float(relevance)):
-            qrels.setdefault((query or "").strip(), {})[(document or "").strip()] = float(relevance)
-        elif table.lines[i] > 1 or is_number(relevance):  # the first line may be a header line
-            raise FileFormatError(f"{table.where(i)}: the relevance is {relevance!r}: need a finite number")
-    if not qrels:
-        raise MissingValueError(_no_judgments(path))
+    if isinstance(source, str | os.PathLike):
+        triples = _read_qrels_file(Path(source).expanduser())
+    else:
+        columns = _list_judgments(source) if isinstance(source, Mapping) else None
+        if columns is None:
+            columns = _split_columns(source, _find_qrels_columns, "qrels", _QREL_FORMS)
+        queries = columns[0]
+        triples = _Triples(*columns, lambda i: f"qrels: the relevance of judgment {i}, for query {queries[i]!r},")
+    qrels = Qrels()
+    first, second, relevance, qrels.dropped = triples.check(missing)
+    for query, document, value in zip(first, second, relevance.tolist(), strict=True):
+        qrels.setdefault(query, {})[document] = value
+    if not qrels and isinstance(source, str | os.PathLike):
+        raise MissingValueError(_no_judgments(Path(source)))
     return qrels
 
 
-def _no_judgments(path: Path) -> str:
-    return f"{path} has no judgments: need a query, a document and a relevance on each line"
+# files
 
 
-def _read_pair_columns(path: Path) -> tuple[list[str], list[str], list[Any]]:
+def _read_pair_file(path: Path) -> _Triples:
     table = read_table(path, header=None, spaces=True)
     names = list(table.columns)
     chosen = _find_pair_columns(names)
@@ -138,18 +161,38 @@ def _read_pair_columns(path: Path) -> tuple[list[str], list[str], list[Any]]:
         raise NotFoundError(
             f"{path} has {_describe_columns(names)}: need three columns, or columns named id1, id2 and score"
         )
-    first, second, scores = (table.columns[name] for name in chosen)
     rows = [i for i in range(len(table)) if not _is_blank(table, i)]
-    return [_name(first[i]) for i in rows], [_name(second[i]) for i in rows], [scores[i] for i in rows]
+    first, second, scores = ([table.columns[name][i] for i in rows] for name in chosen)
+    return _Triples(first, second, scores, _locate_pair(str(path)))
 
 
-def _find_pair_columns(names: list[str]) -> tuple[str, str, str] | None:
-    lower = {name.lower(): name for name in reversed(names)}
-    score = next((lower[name] for name in _SCORE_COLUMNS if name in lower), None)
-    for one, other in _PAIR_COLUMNS:
-        if one in lower and other in lower and score is not None:
-            return lower[one], lower[other], score
-    return (names[0], names[1], names[2]) if len(names) == 3 else None
+def _locate_pair(where: str) -> Callable[[int], str]:
+    return lambda i: f"{where}: the score of pair {i}"
+
+
+def _read_qrels_file(path: Path) -> _Triples:
+    try:
+        table = read_table(path, header=False, ragged=True, spaces=True)
+    except MissingValueError:
+        raise MissingValueError(_no_judgments(path)) from None
+    names = list(table.columns)
+    if len(names) > 3 and all(value is None for value in table.columns[names[-1]]):  # lines that end with a tab
+        names.pop()
+    chosen = _find_qrels_columns(names)
+    if chosen is None:
+        raise FileFormatError(
+            f"{table.where(0)} has {plural(len(names), 'column')}: need four (TREC: query, iteration, document, "
+            "relevance) or three (BEIR: query, document, score)"
+        )
+    columns = [table.columns[name] for name in chosen]
+    relevance = columns[2][0]
+    has_header = table.lines[0] == 1 and relevance is not None and not is_number(relevance)
+    queries, documents, relevances = ([_strip(value) for value in column[has_header:]] for column in columns)
+    return _Triples(queries, documents, relevances, lambda i: f"{table.where(i + has_header)}: the relevance")
+
+
+def _no_judgments(path: Path) -> str:
+    return f"{path} has no judgments: need a query, a document and a relevance on each line"
 
 
 def _describe_columns(names: list[str]) -> str:
@@ -163,23 +206,118 @@ def _is_blank(table: TableBatch, row: int) -> bool:
     return all(values[row] is None or not str(values[row]).strip() for values in table.columns.values())
 
 
-def _name(value: Any) -> str:
-    return "" if value is None else str(value)
+# objects
 
 
-def _check_scores(values: Sequence[Any], where: str) -> np.ndarray:
-    try:
-        scores = np.asarray([float(value) for value in values])
-    except (TypeError, ValueError):
-        wrong = next(i for i, value in enumerate(values) if not is_number(value))
-        message = f"{where}: the score of pair {wrong} is {values[wrong]!r}: need a number"
-        raise (MissingValueError if values[wrong] is None else FileFormatError)(message) from None
-    if not np.isfinite(scores).all():
-        raise MissingValueError(
-            f"{where}: the score of pair {int(np.argmin(np.isfinite(scores)))} is not finite: need a finite number"
+def _list_judgments(source: Mapping[Any, Any]) -> tuple[list[Any], list[Any], list[Any]] | None:
+    """Return the judgments of a dict by query; None if it is a dict of columns."""
+    if _find_qrels_columns([str(name) for name in source]) is not None and all(
+        isinstance(values, Sequence) or hasattr(values, "tolist") for values in source.values()
+    ):
+        return None
+    judged = []
+    for query, of in source.items():
+        if isinstance(of, Mapping):
+            judged += [(query, document, relevance) for document, relevance in of.items()]
+        elif isinstance(of, Collection) and not isinstance(of, str | bytes):
+            judged += [(query, document, 1) for document in of]
+        else:
+            raise ParameterError(
+                f"qrels maps the query {query!r} to a {type(of).__name__}: need {{query: {{document: relevance}}}} or "
+                "{query: [documents]}"
+            )
+    return tuple(map(list, zip(*judged, strict=True))) if judged else ([], [], [])  # type: ignore[return-value]
+
+
+def _split_columns(
+    source: Any, find: Callable[[list[str]], tuple[str, str, str] | None], what: str, forms: str
+) -> tuple[list[Any], list[Any], list[Any]]:
+    """Return the three columns of a table, of a list with three values for each judgment, or of three lists."""
+    columns = _table_columns(source)
+    if columns is not None:
+        chosen = find(list(columns))
+        if chosen is None:
+            raise NotFoundError(f"{what} has {_describe_columns(list(columns))}: need {forms}")
+        first, second, numbers = (_to_list(columns[name]) for name in chosen)
+    else:
+        try:
+            rows = [_to_list(row) for row in source]
+        except TypeError:
+            raise ParameterError(f"{what} is a {type(source).__name__}: need {forms}") from None
+        if len(rows) == 3 and isinstance(source, tuple | list) and {len(row) for row in rows} != {3}:
+            first, second, numbers = rows
+        elif rows and all(len(row) == 3 for row in rows):
+            first, second, numbers = (list(column) for column in zip(*rows, strict=True))
+        else:
+            raise ParameterError(f"{what} is a {type(source).__name__} of {plural(len(rows), 'entry')}: need {forms}")
+    if not len(first) == len(second) == len(numbers):
+        raise ShapeError(
+            f"{what} has {len(first)}, {len(second)} and {len(numbers)} entries: all three columns must have equal "
+            "lengths"
         )
-    return scores
+    return first, second, numbers
+
+
+def _table_columns(source: Any) -> dict[str, Any] | None:
+    """Return the columns of a DataFrame, a Dataset or a dict of columns; None for other objects."""
+    if isinstance(source, Mapping):
+        return {str(name): values for name, values in source.items()}
+    library = frame_library(source)
+    if library is None or not (hasattr(source, "columns") or hasattr(source, "column_names")):
+        return None
+    if library == "pyarrow":
+        columns: dict[str, Any] = source.to_pydict()
+        return columns
+    names = source.column_names if library == "datasets" else list(source.columns)
+    return {str(name): source[name] for name in names}
 
 
 def _to_list(values: Any) -> list[Any]:
-    return values.tolist() if hasattr(values, "tolist") else list(values)
+    if isinstance(values, str | bytes | Mapping):
+        raise TypeError
+    if hasattr(values, "to_list"):  # pandas and polars
+        return list(values.to_list())
+    return list(values.tolist() if hasattr(values, "tolist") else values)
+
+
+# columns and values
+
+
+def _find_pair_columns(names: list[str]) -> tuple[str, str, str] | None:
+    lower = {name.lower(): name for name in reversed(names)}
+    score = next((lower[name] for name in _SCORES if name in lower), None)
+    for one, other in _PAIR_NAMES:
+        if one in lower and other in lower and score is not None:
+            return lower[one], lower[other], score
+    return (names[0], names[1], names[2]) if len(names) == 3 else None
+
+
+def _find_qrels_columns(names: list[str]) -> tuple[str, str, str] | None:
+    lower = {name.lower(): name for name in reversed(names)}
+    found = [
+        next((lower[name] for name in usual if name in lower), None) for usual in (_QUERIES, _DOCUMENTS, _RELEVANCES)
+    ]
+    if None not in found:
+        return found[0], found[1], found[2]  # type: ignore[return-value]
+    return (names[0], names[-2], names[-1]) if len(names) in (3, 4) else None
+
+
+def _is_missing(value: Any) -> bool:
+    return (
+        value is None or (isinstance(value, float) and value != value) or (isinstance(value, str) and not value.strip())
+    )
+
+
+def _is_finite(value: Any) -> bool:
+    return not is_number(value) or bool(np.isfinite(float(value)))
+
+
+def _strip(value: Any) -> Any:
+    return value.strip() if isinstance(value, str) else value
+
+
+def _to_name(value: Any) -> str:
+    """Return a name as a string, and an empty one if it is missing; integers in a column of floats lose their ".0"."""
+    if _is_missing(value):
+        return ""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import warnings
 from typing import TYPE_CHECKING, ClassVar
 
@@ -12,7 +13,7 @@ from sklearn.base import clone
 from isoscope._core.errors import NotFoundError, ParameterError, ShapeError, TooFewRowsError, plural
 from isoscope.advising.inference import ExampleScores, Units, v_measure
 from isoscope.advising.retrieval import prepare, top_k
-from isoscope.advising.task import NO_ROWS, Round, Task, check_folds, note_sample, read_rows, row_identity
+from isoscope.advising.task import NO_ROWS, Round, Task, check_folds, note_rows, note_sample, read_rows, row_identity
 from isoscope.metrics.clusters import kmeans_plus_plus
 from isoscope.transforms.affine import Whiten
 from isoscope.transforms.chain import Chain
@@ -101,7 +102,7 @@ class Labels(Task):
         self.rows = rows.at(first)
         if len(first) < len(rows):
             self.notes.append(f"Equal rows count once: {plural(len(rows) - len(first), 'repeated row')} skipped.")
-        check_folds(folds, len(first), "distinct rows")
+        check_folds(folds, len(first), "distinct row")
         names, self.labels = np.unique(np.asarray(labels)[first], return_inverse=True)
         if len(names) < 2:
             raise TooFewRowsError(f"every row has the label {names[0]}: need at least two distinct labels")
@@ -253,6 +254,7 @@ def labels_task(store: Store, settings: AdviceSettings, progress: Progress) -> L
     labels = store.column("labels", rows.numbers)
     assert labels is not None
     task = Labels(rows, labels, settings.metric, settings.folds, settings.seed, new_rows=settings.new_rows)
+    note_rows(task)
     note_sample(task)
     return task
 
@@ -261,8 +263,9 @@ def unlabeled_task(store: Store, settings: AdviceSettings, progress: Progress) -
     """Return the task that needs only the vectors."""
     rows = read_rows(store, NO_ROWS, settings.sample, settings.seed, progress)
     task = Unlabeled(rows, settings.metric, settings.folds, settings.seed, new_rows=settings.new_rows)
+    note_rows(task)
     note_sample(task)
     if "labels" in store.columns:
         name = store.columns["labels"]
-        task.notes.append(f"The source has a label column, “{name}”; to use it, pass --labels {name}.")
+        task.notes.append(f"The source has a label column, “{name}”; to use it, pass --labels {shlex.quote(name)}.")
     return task

@@ -8,11 +8,23 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from isoscope._core.arrays import blocks, unit_rows
-from isoscope._core.errors import MissingValueError, ShapeError, TooFewRowsError
+from isoscope._core.errors import MissingValueError, ShapeError, TooFewRowsError, was_dropped
 from isoscope._core.memory import tile_bytes
+from isoscope._core.missing import DROP_HINT
 from isoscope.advising.inference import ExampleScores, Units
 from isoscope.advising.judgments import read_qrels
-from isoscope.advising.task import Round, Task, check_folds, count_unknown, find_rows, read_rows, row_identity
+from isoscope.advising.task import (
+    Round,
+    Side,
+    Task,
+    check_folds,
+    check_numbering,
+    count_unknown,
+    find_rows,
+    note_rows,
+    read_rows,
+    row_identity,
+)
 
 if TYPE_CHECKING:
     from isoscope._core.types import Metric
@@ -65,6 +77,7 @@ def top_k(queries: np.ndarray, corpus: np.ndarray, k: int, metric: Metric, *, ex
 
 
 _NDCG_DEPTH, _RECALL_DEPTH = 10, 100
+_INCOMPLETE = "with a missing value"
 
 
 class Retrieval(Task):
@@ -90,7 +103,7 @@ class Retrieval(Task):
         new_rows: bool = False,
     ):
         super().__init__(rows, metric)
-        check_folds(folds, len(queries), "queries")
+        check_folds(folds, len(queries), "query")
         self.queries, self.relevant = queries, relevant
         self.units = Units(_query_links(queries, relevant, rows), folds)
         self._note_links()
@@ -161,35 +174,58 @@ def retrieval_task(store: Store, queries: Store, qrels: Any, settings: AdviceSet
             f"the queries have {queries.dim} dimensions but {store.name} has {store.dim}: embed both with the same "
             "model"
         )
-    judged = read_qrels(qrels)
-    judged = {query: {d: r for d, r in of.items() if r > 0} for query, of in judged.items()}
+    read = read_qrels(qrels, settings.missing)
+    judged = {query: {d: r for d, r in of.items() if r > 0} for query, of in read.items()}
     judged = {query: of for query, of in judged.items() if of}
     if not judged:
         raise TooFewRowsError("no relevance in qrels is above 0: need at least one relevant document")
     names = list(judged)
-    query_rows, unknown = find_rows(queries, names)
-    dropped = count_unknown(names, unknown, "the qrels", queries, settings)
+    found_queries = find_rows(queries, names, "the qrels")
+    unknown = count_unknown(names, found_queries, "the qrels", queries, settings)
     documents = list(dict.fromkeys(document for of in judged.values() for document in of))
-    places, missing = find_rows(store, documents)
-    dropped += count_unknown(documents, missing, "the qrels", store, settings)
-    where = {d: int(row) for d, row, no in zip(documents, places, missing, strict=True) if not no}
-    rows = read_rows(store, np.fromiter(where.values(), np.int64), settings.sample, settings.seed, progress)
+    found = find_rows(store, documents, "the qrels")
+    unknown += count_unknown(documents, found, "the qrels", store, settings)
+    row_of = {document: int(row) for document, row in zip(documents, found.rows, strict=True) if row >= 0}
+    query_rows = dict(zip(names, found_queries.rows.tolist(), strict=True))
+    pairs = np.asarray(
+        [(query_rows[q], row_of[d]) for q, of in judged.items() for d in of if query_rows[q] >= 0 and d in row_of],
+        np.int64,
+    ).reshape(-1, 2)
+    sides = Side(queries, found_queries, pairs[:, 0]), Side(store, found, pairs[:, 1])
+    notes = check_numbering(sides, np.ones(len(pairs)), "the qrels", settings.seed)
+    rows = read_rows(store, pairs[:, 1], settings.sample, settings.seed, progress)
+    row_of = {document: row for document, row in row_of.items() if rows.contains(np.asarray([row]))[0]}
     kept, relevant = [], []
-    for name, row, no in zip(names, query_rows, unknown, strict=True):
-        of = {int(rows.places(np.asarray([where[d]]))[0]): r for d, r in judged[name].items() if d in where}
-        if of and not no:
-            kept.append(row)
+    for name in names:
+        of = {int(rows.places(np.asarray([row_of[d]]))[0]): r for d, r in judged[name].items() if d in row_of}
+        if of and query_rows[name] >= 0:
+            kept.append(query_rows[name])
             relevant.append(of)
-    order = np.asarray(kept, np.int64)
-    vectors = queries.take(order).astype(rows.vectors.dtype)
-    if not np.isfinite(vectors).all():
-        bad = int(order[np.argmin(np.isfinite(vectors).all(axis=1))])
-        raise MissingValueError(f"{queries.name} contains NaN or infinity, first in row {bad}: fix or drop these rows")
+    vectors, usable = _read_queries(queries, np.asarray(kept, np.int64), rows.vectors.dtype)
+    relevant = [of for of, use in zip(relevant, usable, strict=True) if use]
     task = Retrieval(
         rows, vectors, relevant, settings.metric, settings.folds, settings.seed, new_rows=settings.new_rows
     )
-    if dropped:
-        task.notes.append(f"Judgments that refer to {dropped:,} unknown queries or documents were dropped.")
+    task.notes += notes
+    note_rows(task)
+    if unknown:
+        task.notes.append(f"Judgments that refer to {unknown:,} unknown queries or documents were dropped.")
+    if read.dropped:
+        task.notes.append(was_dropped(read.dropped, "judgment", _INCOMPLETE) + ".")
+    if not usable.all():
+        task.notes.append(was_dropped(int((~usable).sum()), "judged query", _INCOMPLETE) + ".")
     if len(queries) > len(kept):
         task.notes.append(f"{len(queries) - len(kept):,} of {len(queries):,} queries have no relevant document.")
     return task
+
+
+def _read_queries(queries: Store, rows: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """Return the vectors of the usable queries, and which queries are usable; queries to drop contain NaN."""
+    vectors = queries.take(rows)
+    usable = np.isfinite(vectors).all(axis=1)
+    if not queries.drops_rows and not usable.all():
+        raise MissingValueError(
+            f"{queries.name} contains NaN or infinity, first in row {int(rows[np.argmin(usable)])}: fix these rows, or "
+            f"{DROP_HINT}"
+        )
+    return vectors[usable].astype(dtype), usable

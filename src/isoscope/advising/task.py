@@ -5,20 +5,23 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from itertools import product
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from isoscope._core.arrays import check_integer, to_numpy
-from isoscope._core.errors import MissingValueError, NotFoundError, ParameterError, TooFewRowsError, plural
+from isoscope._core.arrays import check_integer, to_numpy, unit_rows
+from isoscope._core.errors import NotFoundError, ParameterError, TooFewRowsError, plural
 from isoscope._core.memory import limit_sample_size
+from isoscope._core.missing import DROP_HINT, check_missing, check_zeros
 from isoscope._core.random import check_seed
 from isoscope.auditing.measure import MIN_SAMPLE
 from isoscope.sketching.sketch import Sketch
 from isoscope.stores.sampling import Sampler
+from isoscope.stores.store import check_finite_rows
 
 if TYPE_CHECKING:
-    from isoscope._core.types import Metric
+    from isoscope._core.types import Metric, Missing, Zeros
     from isoscope._io.progress import Progress
     from isoscope.advising.inference import ExampleScores, Units
     from isoscope.stores.store import Store
@@ -35,7 +38,8 @@ class AdviceSettings:
     folds: int = 5
     sample: int = 20_000
     seed: int = 0
-    missing: Literal["raise", "drop"] = "raise"
+    missing: Missing = "error"
+    zeros: Zeros = "keep"
     new_rows: bool = False
     """Whether repairs are scored on rows that they were not fitted to."""
     confidence: float = 0.95
@@ -48,8 +52,8 @@ class AdviceSettings:
         if check_integer(self.sample, "sample") < MIN_SAMPLE:
             raise ParameterError(f"sample is {self.sample}: need at least {MIN_SAMPLE} rows")
         object.__setattr__(self, "seed", check_seed(self.seed))
-        if self.missing not in ("raise", "drop"):
-            raise ParameterError(f'missing is {self.missing!r}: need "raise" or "drop"')
+        check_missing(self.missing)
+        check_zeros(self.zeros)
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,8 @@ def check_folds(folds: int, examples: int, example: str) -> None:
     """Raise an error if there are too few examples for this number of folds."""
     if examples < 4 * folds:
         raise TooFewRowsError(
-            f"{examples} {example} are too few for {folds} folds: need at least {4 * folds}, or fewer folds"
+            f"{plural(examples, example)} {'is' if examples == 1 else 'are'} too few for {folds} folds: need at least "
+            f"{4 * folds}, or fewer folds"
         )
 
 
@@ -136,11 +141,13 @@ class Rows:
     numbers: np.ndarray
     """Each row's number in the source."""
     total: int
-    """The number of rows in the source."""
+    """The number of rows in the source, without those that were dropped."""
     sketch: Sketch
     """The sketch of all rows of the source."""
     sampled: np.ndarray
     """Whether each row belongs to the uniform random sample; the others are included because the task uses them."""
+    dropped: int = 0
+    """The number of rows that were dropped because a value is missing, or because they are rows of zeros."""
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -148,6 +155,10 @@ class Rows:
     def places(self, numbers: np.ndarray) -> np.ndarray:
         """Return the positions in memory of the rows with these numbers."""
         return np.searchsorted(self.numbers, numbers)
+
+    def contains(self, numbers: np.ndarray) -> np.ndarray:
+        """Return whether the rows with these numbers are in memory; rows that were dropped are not."""
+        return np.isin(numbers, self.numbers)
 
     def at(self, positions: np.ndarray) -> Rows:
         """Return the rows at the given positions."""
@@ -166,23 +177,20 @@ def read_rows(
     needed = np.unique(needed)
     size = limit_sample_size(size, store.dim, 2 * store.dtype.itemsize)  # the rows, and their repaired copies
     sampler = Sampler(size, seed)
-    kept, numbers, total, stop = [], [], Sketch(), 0
+    kept, numbers, total, dropped = [], [], Sketch(), 0
     for batch in store.batches():
         vectors = to_numpy(batch.vectors)
-        stop = batch.start + len(vectors)
-        bad = ~np.isfinite(vectors).all(axis=1)
-        if bad.any():
-            first = batch.start + int(np.argmax(bad))
-            raise MissingValueError(
-                f"{store.name} contains NaN or infinity, first in row {first}: fix or drop these rows"
-            )
-        low, high = np.searchsorted(needed, (batch.start, stop))
-        if low < high:
-            kept.append(vectors[needed[low:high] - batch.start].copy())
-            numbers.append(needed[low:high])
+        if not store.drops_rows:
+            check_finite_rows(vectors, store.name, batch.start)
+        complete = np.flatnonzero(np.isfinite(vectors).all(axis=1))
+        wanted = complete[np.isin(batch.start + complete, needed)]
+        kept.append(vectors[wanted].copy())
+        numbers.append(batch.start + wanted)
         sampler.offer(batch)
-        total = total + Sketch.of(vectors, first=batch.start)
-        progress(stage, stop, batch.share)
+        whole = len(complete) == len(vectors)
+        total = total + Sketch.of(vectors if whole else vectors[complete], first=batch.start)
+        dropped += len(vectors) - len(complete)
+        progress(stage, batch.start + len(vectors), batch.share)
     sample = sampler.sample()
     others = ~np.isin(sample.rows, needed)
     kept.append(sample.vectors[others])
@@ -192,55 +200,166 @@ def read_rows(
         joined = joined.astype(np.float32)
     back = np.argsort(order)
     sampled = np.isin(order[back], sample.rows)
-    return Rows(np.ascontiguousarray(joined[back]), order[back], stop, total, sampled)
+    return Rows(np.ascontiguousarray(joined[back]), order[back], total.n, total, sampled, dropped)
 
 
-def find_rows(store: Store, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the row number for each name, which is an id, a text or a row number, and a mask of unknown names."""
-    best: tuple[np.ndarray, np.ndarray] | None = None
-    for role in ("ids", "text"):
-        values = store.column(role) if role in store.columns else None
-        if values is None:
-            continue
-        known = {str(value): row for row, value in zip(range(len(values) - 1, -1, -1), values[::-1], strict=True)}
-        rows = np.fromiter((known.get(name, -1) for name in names), np.int64, len(names))
-        unknown = rows < 0
-        if best is None or unknown.sum() < best[1].sum():
-            best = rows, unknown
-        if not unknown.any():
-            return best
-    if best is not None and "ids" in store.columns:
+class Match(NamedTuple):
+    """The rows that judgments refer to."""
+
+    rows: np.ndarray
+    """The row number for each name; −1 if it is unknown."""
+    by: Literal["ids", "texts", "row numbers"]
+    """What the names were compared with."""
+
+    @property
+    def unknown(self) -> np.ndarray:
+        """Whether each name is unknown."""
+        return self.rows < 0
+
+    @property
+    def may_count_from_1(self) -> bool:
+        """Whether the names are row numbers that could count from 0 or from 1."""
+        return self.by == "row numbers" and len(self.rows) > 0 and int(self.rows.min()) > 0
+
+
+def find_rows(store: Store, names: Sequence[str], what: str) -> Match:
+    """Return the rows that names refer to: ids, texts or, if all names fit and the store has no ids, row numbers."""
+    found = [_look_up(store.column(role), names, by) for role, by in _NAMED_BY.items() if role in store.columns]
+    best = min(found, key=lambda match: int(match.unknown.sum()), default=None)
+    if best is not None and ("ids" in store.columns or not best.unknown.any()):
         return best
-    rows = np.fromiter((_parse_row_number(name, len(store)) for name in names), np.int64, len(names))
-    if best is None or (rows < 0).sum() < best[1].sum():
-        best = rows, rows < 0
-    return best
-
-
-def _parse_row_number(name: str, n: int) -> int:
-    is_number = name.isascii() and name.isdigit() and len(name) < 19  # Python refuses to convert thousands of digits
-    return int(name) if is_number and int(name) < n else -1
-
-
-def check_known(names: Sequence[str], unknown: np.ndarray, what: str, store: Store) -> None:
-    """Raise an error if names are unknown; the message states how many, and the first of them."""
-    if not unknown.any():
-        return
-    missing = list(dict.fromkeys(name for name, gone in zip(names, unknown, strict=True) if gone))
-    by = "its ids" if "ids" in store.columns else "its text" if "text" in store.columns else "its row numbers"
-    first = missing[0] if len(missing[0]) <= 60 else missing[0][:57] + "…"
+    numbers = [_parse_row_number(name) for name in names]
+    if all(0 <= number < len(store) for number in numbers):
+        return Match(np.asarray(numbers, np.int64), "row numbers")
+    if min(numbers) == 1 and max(numbers) == len(store):
+        raise NotFoundError(
+            f"{what} refer to rows by numbers from 1 to {len(store):,}, but {store.name} has no ids, and its rows are "
+            f"numbered from 0 to {len(store) - 1:,}: pass the ids ({_IDS_HINT})"
+        )
+    if best is not None and not best.unknown.all():
+        return best
+    odd = next(name for name, number in zip(names, numbers, strict=True) if not 0 <= number < len(store))
     raise NotFoundError(
-        f"{what} refer to {plural(len(missing), 'row')} that {store.name} does not contain (compared with {by}), such "
-        f"as {first!r}: specify "
-        'the id column (ids=, --columns ids=NAME), or drop these judgments (missing="drop", --missing drop)'
+        f"{what} refer to {_shorten(odd)!r}, but {store.name} has no ids, and its rows are numbered from 0 to "
+        f"{len(store) - 1:,}: pass the ids ({_IDS_HINT})"
     )
 
 
-def count_unknown(names: list[str], unknown: np.ndarray, what: str, store: Store, settings: AdviceSettings) -> int:
+_NAMED_BY: dict[str, Literal["ids", "texts"]] = {"ids": "ids", "text": "texts"}
+_IDS_HINT = "ids=, query_ids=; CLI: --ids, --query-ids with a column or a file"
+
+
+def _look_up(values: np.ndarray | None, names: Sequence[str], by: Literal["ids", "texts"]) -> Match:
+    assert values is not None
+    known = {str(value): row for row, value in zip(range(len(values) - 1, -1, -1), values[::-1], strict=True)}
+    return Match(np.fromiter((known.get(name, -1) for name in names), np.int64, len(names)), by)
+
+
+def _parse_row_number(name: str) -> int:
+    is_number = name.isascii() and name.isdigit() and len(name) < 19  # Python refuses to convert thousands of digits
+    return int(name) if is_number and (name == "0" or name[0] != "0") else -1
+
+
+def _shorten(name: str) -> str:
+    return name if len(name) <= 60 else name[:57] + "…"
+
+
+class Side(NamedTuple):
+    """One side of judged pairs of rows: the query or the document, or one row of a graded pair."""
+
+    store: Store
+    match: Match
+    rows: np.ndarray
+    """The row of each judged pair."""
+
+
+_CLEAR = 2.0  # standard errors; if counting from 1 is right, the difference is below 0
+
+
+def check_numbering(sides: tuple[Side, Side], grades: np.ndarray, what: str, seed: int) -> list[str]:
+    """Return notes about names that are row numbers; raise an error if they may count from 1 instead of 0.
+
+    Names that include a 0 count from 0. Otherwise the vectors decide: grades must agree with the similarities of rows
+    clearly better if the names count from 0 than if they count from 1.
+    """
+    notes = [
+        f"{side.store.name} has no ids, so {what} refer to its rows by number, from 0 to {len(side.store) - 1:,}."
+        for side in {id(side.store): side for side in sides}.values()
+        if side.match.by == "row numbers"
+    ]
+    shifts = [(0, 1) if side.match.may_count_from_1 else (0,) for side in sides]
+    same_store = sides[0].store is sides[1].store
+    others = [each for each in product(*shifts) if any(each) and (not same_store or each[0] == each[1])]
+    some = np.random.default_rng(seed).permutation(len(grades))[:1_000]
+    differences = {shift: _mean_difference(sides, grades, some, shift) for shift in others}
+    if differences:
+        shift = min(differences, key=lambda each: differences[each][0])
+        mean, error = differences[shift]
+        if not mean > _CLEAR * error:
+            side = sides[0] if shift[0] else sides[1]
+            numbers = f"numbers from {side.match.rows.min():,} to {side.match.rows.max():,}"
+            guess = "fits the vectors better" if mean < -_CLEAR * error else "is possible as well"
+            raise NotFoundError(
+                f"{what} refer to rows of {side.store.name} by {numbers}, and counting from 1 instead of 0 {guess}: "
+                f"pass the ids ({_IDS_HINT})"
+            )
+    return notes
+
+
+def _mean_difference(
+    sides: tuple[Side, Side], grades: np.ndarray, some: np.ndarray, shift: tuple[int, ...]
+) -> tuple[float, float]:
+    """Return how much better counting from 0 agrees with the grades than a shifted count, and the standard error."""
+    better = grades[some] * (_cosines(sides, some, (0, 0)) - _cosines(sides, some, shift))
+    return float(better.mean()), float(better.std()) / max(len(better) - 1, 1) ** 0.5
+
+
+def _cosines(sides: tuple[Side, Side], some: np.ndarray, shift: tuple[int, ...]) -> np.ndarray:
+    """Return the cosine of each pair of rows, after subtracting the shift from their numbers.
+
+    Coordinates are standardized, so that a shared direction or one large coordinate does not hide the others.
+    """
+    first, second = (
+        np.nan_to_num(side.store.take(side.rows[some] - by).astype(np.float64), posinf=0, neginf=0)
+        for side, by in zip(sides, shift, strict=True)
+    )
+    both = np.concatenate([first, second])
+    mean, spread = both.mean(axis=0), both.std(axis=0)
+    spread[spread == 0] = 1
+    first, second = (unit_rows(np, (X - mean) / spread, np.dtype(np.float64)) for X in (first, second))
+    return np.asarray(np.einsum("ij,ij->i", first, second))
+
+
+def check_known(names: Sequence[str], match: Match, what: str, store: Store) -> None:
+    """Raise an error if names are unknown; the message states how many, and the first of them."""
+    if not match.unknown.any():
+        return
+    missing = list(dict.fromkeys(name for name, gone in zip(names, match.unknown, strict=True) if gone))
+    raise NotFoundError(
+        f"{what} refer to {plural(len(missing), 'row')} that {store.name} does not contain (compared with its "
+        f"{match.by}), such as {_shorten(missing[0])!r}: pass the ids ({_IDS_HINT}), or {DROP_HINT}"
+    )
+
+
+def count_unknown(names: list[str], match: Match, what: str, store: Store, settings: AdviceSettings) -> int:
     """Return the number of unknown names; raise an error if they must not be dropped or if no name is known."""
-    if settings.missing == "raise" or unknown.all():
-        check_known(names, unknown, what, store)
-    return len({name for name, no in zip(names, unknown, strict=True) if no})
+    if settings.missing == "error" or match.unknown.all():
+        check_known(names, match, what, store)
+    return len({name for name, no in zip(names, match.unknown, strict=True) if no})
+
+
+def note_rows(task: Task) -> None:
+    """Add notes about rows that were dropped, rows of zeros, and a sample."""
+    corpus = task.corpus
+    if corpus.dropped:
+        everything = corpus.total + corpus.dropped
+        task.notes.append(f"{corpus.dropped:,} of {everything:,} rows were dropped: they are incomplete or all zeros.")
+    if corpus.sketch.zeros:
+        has = "is" if corpus.sketch.zeros == 1 else "are"
+        task.notes.append(
+            f'{plural(corpus.sketch.zeros, "row")} of zeros {has} included; pass zeros="drop" (CLI: --zeros drop) to '
+            "leave them out."
+        )
 
 
 def note_sample(task: Task) -> None:

@@ -12,11 +12,12 @@ from isoscope._io.progress import show_progress
 from isoscope.auditing.audit_result import Audit
 from isoscope.auditing.by_group import measure_groups
 from isoscope.auditing.grouped import GroupedAudit
-from isoscope.auditing.grouping import MAX_GROUPS, MAX_LAYERS, count_layers, group_rows
+from isoscope.auditing.grouping import MAX_GROUPS, MAX_LAYERS, group_rows
 from isoscope.auditing.measure import Settings, measure
 from isoscope.engines.engine import open_engine
 from isoscope.stores.columns import ColumnError
 from isoscope.stores.open import open_store
+from isoscope.stores.selection import list_layers
 
 if TYPE_CHECKING:
     from isoscope._core.types import Column, Metric, Missing, Seed, Zeros
@@ -145,7 +146,7 @@ def audit(
     grouping = None
     by_name = by if isinstance(by, str) else "groups"
     if by is None:
-        if (layers := count_layers(store)) > 1:
+        if (layers := len(list_layers(store))) > 1:
             warn_data(f'{store.name} contains {layers} layers, which are measured together: pass by="layer"')
         store = store.without("by")
         settings = settings.limit_sample(store)

@@ -79,14 +79,6 @@ def group_rows(values: np.ndarray, most: int = MAX_GROUPS) -> Grouping:
     return Grouping([_format_value(v) for v in different], different.tolist(), codes.astype(np.int16), ordered=True)
 
 
-def count_layers(store: Store) -> int:
-    """Return the number of layers in a store of hidden states, as `isoscope embed` writes it; 0 for other stores."""
-    if "document" not in store.columns.values() or not store.has_column("layer"):
-        return 0
-    values = store.group_by("layer").column("by")
-    return 0 if values is None else len(np.unique(values))
-
-
 def drop_single_groups(store: Store, apart: np.ndarray | None = None) -> Store:
     """Return the store without its group column if every group has only one row, because the rows are then independent.
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -13,22 +13,28 @@ from isoscope._core.errors import OutputError, ParameterError
 from isoscope.cli.options import (
     ColumnsOption,
     HtmlOption,
+    IdsOption,
     JsonOption,
+    LayerOption,
     MaxMemoryOption,
     Metric,
     MetricOption,
+    Missing,
     SeedOption,
     SourceArgument,
+    Zeros,
+    ZerosOption,
     check_output_folders,
     check_overwriting,
     check_parent,
     parse_columns,
+    parse_policy,
+    resolve_entries,
+    resolve_ids,
 )
 from isoscope.cli.session import STDOUT, InterruptibleProgressBar, report_written, show, write_json_output
 
 commands = typer.Typer()
-
-Missing = StrEnum("Missing", {"error": "raise", "drop": "drop"})
 
 _WIDTH = 120  # columns if standard output is not a terminal
 
@@ -64,6 +70,12 @@ def advise(
     html: HtmlOption = None,
     json: JsonOption = None,
     columns: ColumnsOption = None,
+    ids: IdsOption = None,
+    query_ids: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column with the ids of the queries, or a file with one id per query."),
+    ] = None,
+    layer: LayerOption = None,
     metric: MetricOption = Metric.cosine,
     folds: Annotated[
         int, typer.Option(metavar="NUMBER", help="Number of cross-validation folds used to estimate the gain.")
@@ -74,8 +86,12 @@ def advise(
     seed: SeedOption = 0,
     missing: Annotated[
         Missing,
-        typer.Option(help="Whether to raise an error for judgments that refer to unknown rows, or to drop them."),
+        typer.Option(
+            help="Stop at rows, labels and judgments with a missing value and at judgments of unknown rows, or drop "
+            "and count them."
+        ),
     ] = Missing.error,
+    zeros: ZerosOption = Zeros.keep,
     new_rows: Annotated[
         bool,
         typer.Option(
@@ -89,35 +105,32 @@ def advise(
     The recommendation is the simplest repair that improves the task significantly. Give --pairs, or --queries and
     --qrels, or --labels; without any of them the evidence is weak.
     """
-    from isoscope._io.tables import read_entries
     from isoscope._report.terminal import render_advice
     from isoscope.advising.advise import advise as run_advise
-    from isoscope.stores.databases.address import redact_source_name
 
-    check_overwriting([html, json], [source, queries, pairs, qrels, labels], folders=[output])
+    check_overwriting([html, json], [source, queries, pairs, qrels, labels, ids, query_ids], folders=[output])
     check_output_folders(html, json)
     _check_repair_folder(output)
-    roles: dict[str, Any] = dict(parse_columns(columns))
+    roles = resolve_ids(parse_columns(columns), ids)
     for role in roles.keys() - {"vectors", "ids", "text"}:
         raise ParameterError(
             f"advise does not use --columns {role}=: it takes vectors=, ids= and text=; use --labels for class labels"
         )
-    given_labels: Any = labels
-    if labels is not None and Path(labels).is_file():
-        given_labels = read_entries(Path(labels))
     with InterruptibleProgressBar() as bar:
         advice = run_advise(
             source,
             pairs=pairs,
             queries=queries,
             qrels=qrels,
-            labels=given_labels,
+            labels=None if labels is None else resolve_entries(labels),
+            query_ids=None if query_ids is None else resolve_entries(query_ids),
+            layer=layer,
             measure=measure,
             metric=cast(Any, metric.value),
             folds=folds,
             sample=sample,
             seed=seed,
-            missing=missing.value,
+            **parse_policy(missing, zeros),
             new_rows=new_rows,
             progress=bar,
             **roles,
@@ -133,12 +146,29 @@ def advise(
     if json == STDOUT:
         return
     show(render_advice(advice), width=None if sys.stdout.isatty() else _WIDTH)
-    if not advice.leaves_vectors_unchanged:
-        if output is None:
-            print("\nTo save the repair, add -o DIR.")
-        else:
-            print(f"\nNext: isoscope apply {output} {redact_source_name(source)} -o repaired.parquet")
-            print("Apply it to the queries too.")
+    if advice.leaves_vectors_unchanged:
+        return
+    if output is None:
+        print("\nTo save the repair, add -o DIR.")
+        return
+    options = _repeat_options({"--columns": ",".join(columns or []), "--ids": ids, "--layer": layer})
+    print("\nNext:")
+    print(_apply_command(output, source, "repaired.parquet", options))
+    if queries is not None:
+        options = _repeat_options({"--ids": query_ids, "--layer": layer})
+        print(_apply_command(output, queries, "repaired-queries.parquet", options))
+
+
+def _repeat_options(options: dict[str, str | int | None]) -> list[str]:
+    return [word for name, value in options.items() if value not in (None, "") for word in (name, str(value))]
+
+
+def _apply_command(repair: Path, source: str, target: str, options: list[str]) -> str:
+    """Return the command that applies a repair, quoted for the shell; passwords in the source are masked."""
+    from isoscope.stores.databases.address import redact_source_name
+
+    words = ["isoscope", "apply", str(repair), redact_source_name(source), "-o", target, *options]
+    return "  " + shlex.join(words)
 
 
 def _check_repair_folder(folder: Path | None) -> None:

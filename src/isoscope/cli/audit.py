@@ -15,6 +15,7 @@ from isoscope.cli.options import (
     EngineOption,
     HtmlOption,
     JsonOption,
+    LayerOption,
     MaxMemoryOption,
     Metric,
     MetricOption,
@@ -30,6 +31,7 @@ from isoscope.cli.options import (
     check_output_folders,
     check_overwriting,
     open_engine,
+    open_source,
     parse_columns,
     parse_policy,
 )
@@ -72,6 +74,7 @@ def audit(
             help="Audit the rows separately for each value of this column, such as layer or label.",
         ),
     ] = None,
+    layer: LayerOption = None,
     columns: ColumnsOption = None,
     labels: Annotated[
         Path | None, typer.Option(metavar="FILE", help="File with one label per row: .npy or text.")
@@ -132,7 +135,7 @@ def audit(
     roles = _resolve_columns(parse_columns(columns), files)
     policy = parse_policy(missing, zeros)
     earlier = None if baseline is None else Audit.from_json(baseline)
-    stores = [open_store(source, by=by, **roles, **policy) for source in sources]
+    stores = [open_store(source, by=by, layer=layer, **roles, **policy) for source in sources]
     if by is None:
         by = _choose_layers(stores, can_group=baseline is None and queries is None)
     options: dict[str, Any] = {"metric": metric.value, "sample": sample, "seed": seed, **policy}
@@ -198,16 +201,15 @@ def _resolve_columns(columns: dict[str, str], files: dict[str, Path | None]) -> 
 
 def _choose_layers(stores: list[Store], *, can_group: bool) -> str | None:
     """Return "layer" if the sources are hidden states of several layers, which are different spaces; else None."""
-    from isoscope.auditing.grouping import count_layers
+    from isoscope.stores.selection import list_layers
 
-    layers = [count_layers(store) for store in stores]
+    layers = [len(list_layers(store)) for store in stores]
     if max(layers) <= 1:
         return None
     name, most = stores[layers.index(max(layers))].name, max(layers)
     if not can_group or min(layers) == 0:
         raise ParameterError(
-            f"{name} contains {most} layers, which are different spaces: audit it alone, or embed one layer with "
-            "isoscope embed --layers -1"
+            f"{name} contains {most} layers, which are different spaces: choose one with --layer, such as --layer -1"
         )
     print_message(f"{name} contains {most} layers: auditing each layer (--by layer)")
     return "layer"
@@ -286,6 +288,7 @@ def similarity(
     source: SourceArgument,
     cosines: Annotated[list[float], typer.Argument(metavar="COSINE…", help="One or more cosines from -1 to 1.")],
     columns: ColumnsOption = None,
+    layer: LayerOption = None,
     sample: SampleOption = 20_000,
     seed: SeedOption = 0,
     missing: MissingOption = Missing.error,
@@ -299,14 +302,13 @@ def similarity(
     from isoscope.auditing.finding import format_percentage
     from isoscope.auditing.measure import Settings, measure_cosines
     from isoscope.auditing.similarity import Similarity
-    from isoscope.stores.open import open_store
 
     for cosine in cosines:
         if not -1 <= cosine <= 1:
             raise ParameterError(f"the cosine is {cosine}: need a number from -1 to 1")
     settings = Settings(sample=sample, seed=seed, **parse_policy(missing, zeros))
     with open_engine(engine, scheduler, workers) as running, InterruptibleProgressBar() as bar:
-        store = open_store(source, **parse_columns(columns), **parse_policy(missing, zeros))
+        store = open_source(source, columns, layer=layer, missing=missing, zeros=zeros)
         limited = settings.limit_sample(store)
         percentiles = Similarity.of(*measure_cosines(store, settings=limited, progress=bar, engine=running))
     for cosine in cosines:

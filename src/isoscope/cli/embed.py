@@ -11,7 +11,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from isoscope._core.errors import ParameterError
-from isoscope.cli.options import RestartOption, parse_columns
+from isoscope.cli.options import RestartOption, parse_columns, resolve_ids
 from isoscope.cli.session import InterruptibleProgressBar, Interruption, print_message, resume_command
 
 commands = typer.Typer()
@@ -166,17 +166,12 @@ def embed(
     and any other model the mean of its last layer. --pool tokens writes a row for every token in every layer:
     isoscope audit DIR --by layer audits each layer.
     """
-    from isoscope._io.tables import read_entries
     from isoscope.embedding.embed import embed as run_embed
     from isoscope.embedding.output import OutputPath
     from isoscope.stores.manifest import EMBEDDING_MANIFEST, describe_embedding
 
-    text_columns, roles = _parse_columns(columns)
-    if ids is not None and "ids" in roles:
-        raise ParameterError("--ids and --columns ids= are both set: pass only one of them")
-    given_ids: Any = roles.get("ids") if ids is None else ids
-    if ids is not None and Path(ids).is_file():
-        given_ids = read_entries(Path(ids))
+    text_columns, named = _parse_columns(columns)
+    roles = resolve_ids(named, ids)
     target = OutputPath.parse(output)
     try:
         with InterruptibleProgressBar("tokens") as bar:
@@ -194,7 +189,7 @@ def embed(
                 max_tokens=max_tokens,
                 text=text_columns or None,
                 labels=roles.get("labels"),
-                ids=given_ids,
+                ids=roles.get("ids"),
                 prompt=prompt,
                 prompt_name=prompt_name,
                 split=cast(Any, split.value),

@@ -17,6 +17,7 @@ from isoscope.cli.session import STDOUT
 if TYPE_CHECKING:
     from isoscope.engines.engine import Engine
     from isoscope.stores.databases.address import Address
+    from isoscope.stores.store import Store
 
 Metric = StrEnum("Metric", ["cosine", "euclidean"])
 Missing = StrEnum("Missing", ["error", "drop"])
@@ -62,6 +63,16 @@ MissingOption = Annotated[
         "--missing",
         help="Stop at rows with a missing value (null, NaN, infinity or an empty cell), or drop and count them.",
     ),
+]
+LayerOption = Annotated[
+    int | None,
+    typer.Option(
+        "--layer", metavar="NUMBER", help="Layer to read, if SOURCE has hidden states of several; -1 is the last one."
+    ),
+]
+IdsOption = Annotated[
+    str | None,
+    typer.Option("--ids", metavar="COLUMN", help="Column with the ids of the rows, or a file with one id per row."),
 ]
 ZerosOption = Annotated[
     Zeros, typer.Option("--zeros", help="Keep rows of zeros, which are often failed embeddings, or drop them.")
@@ -147,6 +158,50 @@ def parse_columns(pairs: list[str] | None) -> dict[str, Any]:
             raise ParameterError(f"--columns {pair!r}: need ROLE=NAME, where ROLE is {roles}")
         columns[role] = name
     return columns
+
+
+def open_source(
+    source: str,
+    columns: list[str] | None,
+    *,
+    ids: str | None = None,
+    layer: int | None = None,
+    missing: Missing = Missing.error,
+    zeros: Zeros = Zeros.keep,
+    one_space: bool = True,
+) -> Store:
+    """Open the source of a command, given its options.
+
+    Hidden states of several layers are different spaces, so a command that measures or changes one space needs --layer.
+    """
+    from isoscope.stores.open import open_store
+    from isoscope.stores.selection import list_layers
+
+    roles = resolve_ids(parse_columns(columns), ids)
+    store = open_store(source, **roles, layer=layer, **parse_policy(missing, zeros))
+    if one_space and layer is None and len(layers := list_layers(store)) > 1:
+        raise ParameterError(
+            f"{store.name} contains {len(layers)} layers, which are different spaces: choose one with --layer, such as "
+            f"--layer {layers[-1]}"
+        )
+    return store
+
+
+def resolve_ids(roles: dict[str, Any], ids: str | None, option: str = "--ids") -> dict[str, Any]:
+    """Return the columns by role, with the ids of --ids: the name of a column, or the lines of a file."""
+    if ids is None:
+        return roles
+    if "ids" in roles:
+        raise ParameterError(f"{option} and --columns ids= are both set: pass only one of them")
+    return {**roles, "ids": resolve_entries(ids)}
+
+
+def resolve_entries(value: str) -> Any:
+    """Return the entries of a file with one entry per row, or the name of a column as it is."""
+    from isoscope._io.tables import read_entries
+
+    path = Path(value).expanduser()
+    return read_entries(path) if path.is_file() else value
 
 
 def parse_target(text: str) -> Path | Address:

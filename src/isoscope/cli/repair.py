@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isoscope._core.errors import InputError, OutputError, ParameterError, plural
+from isoscope._core.errors import InputError, OutputError, ParameterError, plural, was_dropped
 from isoscope._io.progress import Progress, ignore_progress
 from isoscope.cli.audit import show_comparison
 from isoscope.cli.options import (
     ColumnsOption,
     EngineOption,
     HtmlOption,
+    IdsOption,
+    LayerOption,
     MaxMemoryOption,
     Missing,
     MissingOption,
@@ -31,8 +33,7 @@ from isoscope.cli.options import (
     check_overwriting,
     check_parent,
     open_engine,
-    parse_columns,
-    parse_policy,
+    open_source,
     parse_target,
 )
 from isoscope.cli.session import InterruptibleProgressBar, Interruption, print_message, report_dropped, report_written
@@ -102,6 +103,7 @@ def fit(
     source: SourceArgument,
     folder: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Save the repair in this folder.")],
     columns: ColumnsOption = None,
+    layer: LayerOption = None,
     components: _ComponentsOption = None,
     clusters: _ClustersOption = None,
     clusterer: _ClustererOption = None,
@@ -120,7 +122,6 @@ def fit(
 
     Apply it to the corpus and to the queries with isoscope apply.
     """
-    from isoscope.stores.open import open_store
     from isoscope.transforms.persistence import check_save_folder
 
     options: dict[str, Any] = {"components": components, "clusters": clusters, "clusterer": clusterer, "method": axes}
@@ -129,7 +130,7 @@ def fit(
         check_save_folder(folder)
         fitted, rows = _fit_repair(
             repair,
-            open_store(source, **parse_columns(columns), **parse_policy(missing, zeros)),
+            open_source(source, columns, layer=layer, missing=missing, zeros=zeros),
             running,
         )
     fitted.save(folder)
@@ -142,6 +143,8 @@ def apply(
     source: SourceArgument,
     output: OutputOption,
     columns: ColumnsOption = None,
+    ids: IdsOption = None,
+    layer: LayerOption = None,
     vectors_only: VectorsOnlyOption = False,
     restart: RestartOption = False,
     missing: MissingOption = Missing.error,
@@ -157,16 +160,15 @@ def apply(
     to resume an interrupted run. A database receives only the missing rows, and an existing PostgreSQL table gets a new
     column.
     """
-    from isoscope.stores.open import open_store
     from isoscope.transforms.maps import load_plain
     from isoscope.transforms.persistence import load_transform
 
     target = parse_target(output)
-    check_overwriting([target], [source], folders=[folder])
+    check_overwriting([target], [source, ids], folders=[folder])
     with open_engine(engine, scheduler, workers) as running:
         _check_target(target, running)
         repair = load_plain(folder) or load_transform(folder)
-        store = open_store(source, **parse_columns(columns), **parse_policy(missing, zeros))
+        store = open_source(source, columns, ids=ids, layer=layer, missing=missing, zeros=zeros)
         _check_not_in_source(target, source)
         _write_repaired(repair, store, target, vectors_only=vectors_only, restart=restart, engine=running)
 
@@ -181,6 +183,8 @@ def fix(
     ] = None,
     html: HtmlOption = None,
     columns: ColumnsOption = None,
+    ids: IdsOption = None,
+    layer: LayerOption = None,
     vectors_only: VectorsOnlyOption = False,
     restart: RestartOption = False,
     components: _ComponentsOption = None,
@@ -201,20 +205,19 @@ def fix(
 
     The comparison uses held-out rows: for it, the repair is fitted again, on other rows.
     """
-    from isoscope.stores.open import open_store
     from isoscope.transforms.persistence import check_save_folder
 
     options: dict[str, Any] = {"components": components, "clusters": clusters, "clusterer": clusterer, "method": axes}
     options |= {"shrinkage": shrinkage, "sample": sample, "seed": seed}
     repair = _build_repair(method, options)
     target = parse_target(output)
-    check_overwriting([target, html], [source], folders=[save])
+    check_overwriting([target, html], [source, ids], folders=[save])
     check_output_folders(html)
     if save is not None:
         check_save_folder(save)
     with open_engine(engine, scheduler, workers) as running:
         _check_target(target, running)
-        store = open_store(source, **parse_columns(columns), **parse_policy(missing, zeros))
+        store = open_source(source, columns, ids=ids, layer=layer, missing=missing, zeros=zeros)
         _check_not_in_source(target, source)
         fitted, rows = _fit_repair(repair, store, running)
         if save is not None:
@@ -334,9 +337,10 @@ def _fit_repair(repair: Repair, store: Store, engine: Engine) -> tuple[Repair, i
     if sketch is None:
         return repair, watched.rows
     if sketch.nonfinite:
-        print_message(f"{plural(sketch.nonfinite, 'row')} were dropped")
+        print_message(was_dropped(sketch.nonfinite, "row"))
     if sketch.zeros:
-        print_message(f"{plural(sketch.zeros, 'row')} of zeros take part in the fit: --zeros drop leaves them out")
+        takes = "takes" if sketch.zeros == 1 else "take"
+        print_message(f"{plural(sketch.zeros, 'row')} of zeros {takes} part in the fit: --zeros drop leaves them out")
     return repair, sketch.n
 
 

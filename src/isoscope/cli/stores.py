@@ -12,6 +12,8 @@ from isoscope._core.missing import drop_policy
 from isoscope.cli.options import (
     ColumnsOption,
     EngineOption,
+    IdsOption,
+    LayerOption,
     MaxMemoryOption,
     Missing,
     MissingOption,
@@ -25,6 +27,7 @@ from isoscope.cli.options import (
     check_output_folders,
     check_overwriting,
     open_engine,
+    open_source,
     parse_columns,
     parse_policy,
     parse_target,
@@ -44,6 +47,8 @@ def convert(
         ),
     ],
     columns: ColumnsOption = None,
+    ids: IdsOption = None,
+    layer: LayerOption = None,
     vectors_only: VectorsOnlyOption = False,
     restart: RestartOption = False,
     missing: MissingOption = Missing.error,
@@ -54,14 +59,13 @@ def convert(
 
     Parquet files and databases keep the other columns.
     """
-    from isoscope.stores.open import open_store
     from isoscope.stores.write import write_store
 
     destination = parse_target(target)
-    check_overwriting([destination], [source])
+    check_overwriting([destination], [source, ids])
     check_output_folders(destination)
     with InterruptibleProgressBar() as bar:
-        store = open_store(source, **parse_columns(columns), **parse_policy(missing, zeros))
+        store = open_source(source, columns, ids=ids, layer=layer, missing=missing, zeros=zeros, one_space=False)
         rows = write_store(store, destination, columns=not vectors_only, restart=restart, progress=bar)
     report_dropped(store, rows)
     print(f"{destination}: {rows:,} vectors")
@@ -75,6 +79,7 @@ def sketch(
         typer.Option("--output", "-o", metavar="FILE", help="Save the sketch to this file; load it with Sketch.load."),
     ] = None,
     columns: ColumnsOption = None,
+    layer: LayerOption = None,
     missing: MissingOption = Missing.error,
     zeros: ZerosOption = Zeros.keep,
     engine: EngineOption = None,
@@ -88,7 +93,6 @@ def sketch(
     """
     from isoscope._report.terminal import render_moments
     from isoscope.engines.engine import SketchTally
-    from isoscope.stores.open import open_store
 
     check_overwriting([output], [source])
     check_output_folders(output)
@@ -96,7 +100,7 @@ def sketch(
     policy = parse_policy(missing, zeros)
     tally = SketchTally(drop_policy(**policy), types="types" in roles, groups="groups" in roles)
     with open_engine(engine, scheduler, workers) as running, InterruptibleProgressBar() as bar:
-        store = open_store(source, **roles, **policy)
+        store = open_source(source, columns, layer=layer, missing=missing, zeros=zeros)
         total = running.tally(tally, store, bar, "summing up").total
     if not total.n:
         raise MissingValueError(f"{store.name} has no finite rows: need at least one row without NaN or infinity")

@@ -28,6 +28,7 @@ from isoscope.stores.databases.base import open_database
 from isoscope.stores.frames import frame_library, open_frame
 from isoscope.stores.in_memory import open_array
 from isoscope.stores.manifest import EMBEDDING_MANIFEST, REPAIR_MANIFEST, warn_if_unfinished
+from isoscope.stores.selection import select_layer
 from isoscope.stores.shards import ShardedStore, natural_sort_key
 from isoscope.stores.store import Store
 
@@ -64,6 +65,7 @@ def open_store(
     frequency: Any = None,
     groups: Any = None,
     by: Any = None,
+    layer: int | None = None,
     missing: Missing = "error",
     zeros: Zeros = "keep",
 ) -> Store:
@@ -101,6 +103,8 @@ def open_store(
         writes.
     by : str, or sequence with one entry per row, optional
         The groups to audit separately: a column name, one of the roles above (such as "labels"), or the values.
+    layer : int, optional
+        The layer to read from hidden states that `isoscope embed` wrote; −1 is the last one. The default is all layers.
     missing : {"error", "drop"}
         Whether rows with a missing value raise an error when they are read, or are dropped. A value is missing if it is
         null, NaN, infinite or an empty cell, in the vector or in a column that is passed here. In a batch, a row to
@@ -162,6 +166,8 @@ def open_store(
     else:
         check_missing(missing)
         check_zeros(zeros)
+    if layer is not None:
+        store = select_layer(store, layer)
     for role in ROLES:
         values = wanted.roles[role]
         if values is not None and not isinstance(values, str):

@@ -73,6 +73,8 @@ class Store(ABC):
         """The files that are read; empty if the vectors are in memory or came through a pipe."""
         self.chosen: str | None = None
         """The name of the vector column, if the caller specified it."""
+        self.layer: int | None = None
+        """The layer that was selected, if the source contains several."""
         self._reopen: tuple[Callable[..., Store], tuple[Any, ...]] | None = None
 
     @abstractmethod
@@ -133,7 +135,7 @@ class Store(ABC):
     def __reduce_ex__(self, protocol: Any) -> Any:
         if self._reopen is None:
             return super().__reduce_ex__(protocol)
-        state = ["name", "columns", "guessed", "chosen", "_given", "_hidden"]
+        state = ["name", "columns", "guessed", "chosen", "layer", "_given", "_hidden"]
         state += ["_required", "_drop_zeros", "_given_missing"]
         return (*self._reopen, {name: getattr(self, name) for name in state})
 
@@ -351,8 +353,11 @@ class Store(ABC):
         other = copy.copy(self)
         if self._required is None:
             check_no_missing(missing, role, role)
-        elif missing is not None:
-            other._given_missing = {**self._given_missing, role: missing}
+        else:
+            other._required = self._required if role == "text" else self._required | {role}
+            if missing is not None:
+                other._given_missing = {**self._given_missing, role: missing}
+        other.guessed = self.guessed - {role}
         other.columns = {**self.columns, role: role}
         other._given = {**self._given, role: plain}
         return other

@@ -292,8 +292,10 @@ def _resume_key(work: _BatchTransform, columns: bool) -> dict[str, Any] | None:
         [os.path.realpath(file), stat.st_size, stat.st_mtime_ns] for file, stat in zip(store.files, stats, strict=True)
     ]
     layout = store.layout() if columns else None
+    rows = {} if store.layer is None else {"layer": store.layer}
     return {
         "source": files,
+        **rows,
         "vectors": [store.chosen, store.dim, store.dtype.str],
         "repair": digest,
         "format": "parts",
