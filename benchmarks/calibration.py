@@ -380,13 +380,24 @@ def cells(full: bool, data: Path | None) -> Iterator[Cell]:
             )
 
 
+def _number_rows(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return row numbers as ids of arrays: without ids, row numbers of noise would be rejected as ambiguous."""
+    names = {"ids": "source", "query_ids": "queries"}
+    return {
+        ids: range(len(arguments[source]))
+        for ids, source in names.items()
+        if ids not in arguments and isinstance(arguments.get(source), np.ndarray)
+    }
+
+
 def run(place: int, number: int, full: bool, data: Path | None) -> dict[str, Any]:
     """Run the advisor once; if a repair can help, score the advice on unseen examples."""
     warnings.simplefilter("ignore")
     cell = list(cells(full, data))[place]
     seed = [int.from_bytes(f"{cell.task} {cell.name}".encode()[:24], "little") % 2**32, number]
     problem = cell.make(np.random.default_rng(seed), data)
-    advice = isoscope.advise(**problem.arguments, seed=number)
+    arguments = problem.arguments | _number_rows(problem.arguments)
+    advice = isoscope.advise(**arguments, seed=number)
     found: dict[str, Any] = {
         "number": number,
         "choice": advice.choice.name,

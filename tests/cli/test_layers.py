@@ -56,7 +56,8 @@ def test_advise_takes_the_last_layer_and_says_so(states, capsys):
     assert main(["advise", "states.parquet", "--labels", "label", "--json", "last.json"]) == 0
     assert "Of the 3 layers, the last one, layer 12, is used" in capsys.readouterr().out
     content = json.loads(Path("last.json").read_text())
-    assert content["source"] == {"name": "states.parquet, layer 12", "rows": TEXTS, "dimensions": 12}
+    assert content["settings"]["layer"] == 12
+    assert content["source"] == {"name": "states.parquet", "rows": TEXTS, "dimensions": 12}
     assert content["task"]["examples"] == TEXTS  # one example per text, not one per text and layer
     assert main(["advise", "states.parquet", "--labels", "label", "--layer", "0", "--json", "first.json"]) == 0
     assert "layer" not in capsys.readouterr().out.replace("layer 0", "")

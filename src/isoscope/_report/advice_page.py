@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 
 
 _TASK_INPUTS = {"pair": ("pairs",), "query": ("queries", "qrels"), "row": ("labels",)}
-_SETTINGS = ("metric", "folds", "sample", "seed", "missing", "new_rows")
+_IDS = ("ids", "query_ids")
+_SETTINGS = ("metric", "folds", "sample", "seed", "missing", "zeros", "new_rows", "layer")
 
 
 def render_commands(advice: Advice) -> Markup:
@@ -83,7 +84,8 @@ def _render_task_commands(advice: Advice) -> list[Markup]:
 def _render_apply_command(advice: Advice) -> list[Markup]:
     if _is_file(advice):
         out = "repaired" + (".parquet" if parse_address(advice.source) else PurePath(advice.source).suffix)
-        line = shlex.join(["isoscope", "apply", "repair", advice.source, "-o", out])
+        layer = [] if advice.settings.layer is None else ["--layer", str(advice.settings.layer)]
+        line = shlex.join(["isoscope", "apply", "repair", advice.source, "-o", out, *layer])
     else:
         line = "repaired = advice.repair.transform(vectors)"
     words = "Apply the same repair to everything that you compare: the corpus, new vectors and queries."
@@ -97,6 +99,7 @@ def _is_file(advice: Advice) -> bool:
 def _format_python_call(advice: Advice, inputs: tuple[str, ...]) -> str:
     words = [repr(advice.source) if _is_file(advice) else "vectors"]
     words += [f"{name}={advice.given[name]!r}" if name in advice.given else f"{name}={name.upper()}" for name in inputs]
+    words += [f"{name}={advice.given[name]!r}" for name in _IDS if name in advice.given]
     words += [f"{name}={value!r}" for name, value in _non_default_settings(advice).items()]
     return f"advice = isoscope.advise({', '.join(words)})"
 
@@ -105,6 +108,9 @@ def _build_shell_command(advice: Advice, inputs: tuple[str, ...]) -> list[str]:
     words = ["isoscope", "advise", advice.source]
     for name in inputs:
         words += [f"--{name}", advice.given.get(name, name.upper())]
+    for name in _IDS:
+        if name in advice.given:
+            words += ["--" + name.replace("_", "-"), advice.given[name]]
     for name, value in _non_default_settings(advice).items():
         words += ["--new-rows"] if name == "new_rows" else [f"--{name}", str(value)]
     return words
@@ -179,11 +185,12 @@ def render_advice_page(advice: Advice) -> str:
 
 def _render_heading(advice: Advice) -> Markup:
     caution = tag("p", tag("strong", "Weak evidence. "), LABEL_FREE_WARNING, role="note", class_="caution")
+    layer = "" if advice.settings.layer is None else f" · layer {advice.settings.layer}"
     return tag(
         "header",
         tag("p", "isoscope: does a repair help these vectors?", class_="brand"),
         tag("p", tag("bdi", advice.source), class_="source"),
-        tag("p", f"{advice.n:,} vectors × {advice.d:,} dimensions · {_describe_task(advice)}", class_="size"),
+        tag("p", f"{advice.n:,} vectors × {advice.d:,} dimensions{layer} · {_describe_task(advice)}", class_="size"),
         tag("h1", advice_headline(advice)),
         caution if is_label_free(advice) else None,
         tag("p", _describe_reasons(advice), class_="reasons"),

@@ -367,7 +367,7 @@ def render_advice_text(advice: Advice) -> str:
 def render_advice(advice: Advice) -> Group:
     """Return the advice for rich's console: the verdict, then the table."""
     parts: list[RenderableType] = [
-        Text.assemble((advice.source, "bold"), f"  {advice.n:,} × {advice.d}, by {advice.settings.metric}"),
+        Text.assemble((advice.source, "bold"), f"  {describe_size(advice)}, by {advice.settings.metric}"),
         Text(),
         Text(advice.paragraph),
         Text(),
@@ -381,6 +381,12 @@ def render_advice(advice: Advice) -> Group:
     parts += [Text(note, "dim") for note in advice.notes]
     parts += [Text(f"not tried: {name}: {reason}", "dim") for name, reason in advice.left_out.items()]
     return Group(*parts)
+
+
+def describe_size(advice: Advice) -> str:
+    """Return the number of rows and dimensions, and the layer if the source contains several."""
+    layer = "" if advice.settings.layer is None else f", layer {advice.settings.layer}"
+    return f"{advice.n:,} × {advice.d}{layer}"
 
 
 class _AdviceTables(_StackedTables[_Columns]):

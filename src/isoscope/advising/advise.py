@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import isoscope
@@ -145,6 +145,7 @@ def advise(
         raise ParameterError(f"{' and '.join(tasks)} were passed together: pass only one task")
     policy: dict[str, Any] = {"missing": missing, "zeros": zeros}
     store, notes = _open_one_layer(source, layer, vectors=vectors, labels=labels, ids=ids, text=text, **policy)
+    settings = replace(settings, layer=store.layer)
     if store.dim < 2:
         raise ShapeError(f"{store.name} has vectors with 1 dimension: need at least 2")
     with show_progress(progress) as report:
@@ -167,7 +168,7 @@ def advise(
     choice, promise = decide(trials.scores, settings.confidence, measure, settings.folds, settings.seed)
     task.notes[:0] = notes
     advice = Advice.of(store, task, trials, choice, promise, settings)
-    names = {"pairs": pairs, "queries": queries, "qrels": qrels, "labels": labels}
+    names = {"pairs": pairs, "queries": queries, "qrels": qrels, "labels": labels, "ids": ids, "query_ids": query_ids}
     advice.given = {
         role: redact_source_name(os.fspath(name)) for role, name in names.items() if isinstance(name, str | os.PathLike)
     }
@@ -184,8 +185,8 @@ def _open_one_layer(
     Values, such as a list of labels, have one entry for each row of the layer.
     """
     values = {role: each for role, each in columns.items() if role in ROLES and not isinstance(each, str | None)}
-    store = open_store(source, **{name: each for name, each in columns.items() if name not in values})
-    notes = []
+    store = open_store(source, **{role: each for role, each in columns.items() if role not in values})
+    name, notes = store.name, []
     if layer is not None:
         store = select_layer(store, layer)
     elif len(layers := list_layers(store)) > 1:
@@ -195,6 +196,7 @@ def _open_one_layer(
                 f"Of the {len(layers)} layers, the last one, layer {layers[-1]}, is used; layer (CLI: --layer) selects "
                 "another."
             )
+    store.name = name
     for role, each in values.items():
         store = store.with_column(role, each)
     return store, notes
@@ -262,7 +264,7 @@ class Advice:
     notes: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     given: dict[str, str] = field(default_factory=dict)
-    """The names of the files or columns of pairs, queries, qrels or labels, if they have names."""
+    """The names of the files or columns of pairs, queries, qrels, labels and ids, if they have names."""
     alone: bool = False
     """Whether the measure was requested and decided alone."""
     version: str = ""

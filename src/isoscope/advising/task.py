@@ -43,6 +43,8 @@ class AdviceSettings:
     new_rows: bool = False
     """Whether repairs are scored on rows that they were not fitted to."""
     confidence: float = 0.95
+    layer: int | None = None
+    """The layer that was selected, if the source contains several."""
 
     def __post_init__(self) -> None:
         if self.metric not in ("cosine", "euclidean"):
