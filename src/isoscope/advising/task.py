@@ -13,7 +13,7 @@ import numpy as np
 from isoscope._core.arrays import check_integer, to_numpy, unit_rows
 from isoscope._core.errors import NotFoundError, ParameterError, TooFewRowsError, plural
 from isoscope._core.memory import limit_sample_size
-from isoscope._core.missing import DROP_HINT, check_missing, check_zeros
+from isoscope._core.missing import check_missing, check_zeros
 from isoscope._core.random import check_seed
 from isoscope.auditing.measure import MIN_SAMPLE
 from isoscope.sketching.sketch import Sketch
@@ -337,9 +337,12 @@ def check_known(names: Sequence[str], match: Match, what: str, store: Store) -> 
     if not match.unknown.any():
         return
     missing = list(dict.fromkeys(name for name, gone in zip(names, match.unknown, strict=True) if gone))
+    advice = 'drop these judgments with missing="drop" (CLI: --missing drop)'
+    if match.unknown.mean() > 0.5:
+        advice = f"pass the ids ({_IDS_HINT})"
     raise NotFoundError(
         f"{what} refer to {plural(len(missing), 'row')} that {store.name} does not contain (compared with its "
-        f"{match.by}), such as {_shorten(missing[0])!r}: pass the ids ({_IDS_HINT}), or {DROP_HINT}"
+        f"{match.by}), such as {_shorten(missing[0])!r}: {advice}"
     )
 
 
