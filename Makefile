@@ -5,7 +5,7 @@ PIP = bin/pip install --quiet --disable-pip-version-check --constraint constrain
 # Two test processes run at once. torch and scikit-learn get one core each; otherwise their threads compete.
 ONE_EACH = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=2
 
-.PHONY: demo test lint bench bench-scale advisor calibration calibration-full calibration-audit regularizers estimators studies structure golden mutants clean
+.PHONY: demo test lint bench bench-scale advisor calibration calibration-full calibration-audit regularizers estimators studies structure golden mutants stress clean
 
 demo: .venv-demo/done
 	.venv-demo/bin/isoscope demo
@@ -15,6 +15,16 @@ test: .venv-test/done
 	.venv-test/bin/ruff format --check .
 	.venv-test/bin/mypy
 	$(ONE_EACH) .venv-test/bin/python -m pytest -n 2 --dist loadgroup --durations 30
+
+# Damaged files, tampered results, kills, limits and hostile input (about 20 minutes); prints tried and failed for each.
+# make stress [SEED=1]
+SEED = 0
+stress: .venv-test/done
+	@status=0; \
+	.venv-test/bin/python tools/stress/mutate_files.py --count 100 --seed $(SEED) || status=1; \
+	.venv-test/bin/python tools/stress/mutate_saved.py --count 40 --seed $(SEED) || status=1; \
+	.venv-test/bin/python tools/stress/disturb.py --seed $(SEED) || status=1; \
+	exit $$status
 
 lint: .venv-test/done
 	.venv-test/bin/ruff check --fix .

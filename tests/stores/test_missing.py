@@ -192,6 +192,18 @@ def test_a_row_of_zeros_stays_zero(with_zeros, repair, dtype, tmp_path):
     isoscope.repair_store(tmp_path / "x.npy", fitted, tmp_path / "y.npy", say=messages.append)
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), repaired)
     assert messages == ["3 rows of zeros stay zero: they have no direction to repair"]
+    messages.clear()
+    assert isoscope.repair_store(tmp_path / "x.npy", fitted, tmp_path / "parts", say=messages.append) == ROWS
+    np.testing.assert_array_equal(open_store(tmp_path / "parts").take(np.arange(ROWS)), repaired)
+    assert messages == ["3 rows of zeros stay zero: they have no direction to repair"]
+
+
+def test_dropped_rows_are_counted_when_a_folder_is_resumed(with_zeros, tmp_path):
+    np.save(tmp_path / "x.npy", with_zeros)
+    repair = isoscope.Center().fit(with_zeros)
+    for _ in range(2):
+        store = open_store(tmp_path / "x.npy", zeros="drop")
+        assert isoscope.repair_store(store, repair, tmp_path / "parts") == ROWS - 3
 
 
 def test_a_saved_repair_keeps_rows_of_zeros(with_zeros, tmp_path):

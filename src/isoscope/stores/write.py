@@ -11,7 +11,7 @@ from io import BytesIO, FileIO
 from itertools import chain
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
@@ -35,6 +35,8 @@ _SAFETENSORS_DTYPES = {"f8": "F64", "f4": "F32", "f2": "F16", "i8": "I64", "i4":
 _SAFETENSORS_DTYPES |= {"u8": "U64", "u4": "U32", "u2": "U16", "u1": "U8"}
 _WRITE_BYTES = 2**20  # bytes per write call, so that the data is still in the CPU cache when the kernel copies it
 _MAX_PREALLOCATION = 2**28  # bytes
+
+T = TypeVar("T")
 
 
 def write_store(
@@ -102,7 +104,7 @@ def write_store(
         )
 
 
-def write_without_guessed_columns(store: Store, write: Callable[[Store], int]) -> int:
+def write_without_guessed_columns(store: Store, write: Callable[[Store], T]) -> T:
     """Call `write` with a store; if an automatically chosen id or frequency column is invalid, retry without it."""
     try:
         return write(store)

@@ -36,7 +36,7 @@ from isoscope.stores.write import (
     rows_to_write,
     write_without_guessed_columns,
 )
-from isoscope.transforms.folder import repair_parts
+from isoscope.transforms.folder import Written, repair_parts
 from isoscope.transforms.maps import PlainRepair
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def repair_store(
         if is_folder(path):
             if os.path.realpath(path) in {os.path.realpath(file.parent) for file in store.files}:
                 raise OutputError(f"{path} contains the source: write to another folder")
-            return repair_parts(
+            written = repair_parts(
                 repair,
                 store,
                 path,
@@ -137,6 +137,8 @@ def repair_store(
                 progress=report,
                 say=say,
             )
+            _report_zeros(written.zeros, say)
+            return written.rows
         if not local:
             raise ParameterError(f"{path} is a single file, which only one process can write to: choose a folder")
         path = check_writable(path)
@@ -145,14 +147,18 @@ def repair_store(
         if sum(file.stat().st_size for file in store.files) > _LARGE_SOURCE:
             say("if this run is interrupted, it cannot be resumed; write to a folder to be able to resume")
         columns = columns and path.suffix.lower() in TABLE_ENDINGS
-        return write_without_guessed_columns(
-            store, lambda store: _write_file(repair, store, path, columns, report, say)
-        )
+        written = write_without_guessed_columns(store, lambda store: _write_file(repair, store, path, columns, report))
+        _report_zeros(written.zeros, say)
+        return written.rows
 
 
 def _report_zeros(zeros: int, say: Callable[[str], None]) -> None:
     if zeros:
-        say(f"{plural(zeros, 'row')} of zeros stay zero: they have no direction to repair")
+        one = zeros == 1
+        say(
+            f"{plural(zeros, 'row')} of zeros {'stays' if one else 'stay'} zero: {'it has' if one else 'they have'} no "
+            "direction to repair"
+        )
 
 
 def _ignore_message(words: str) -> None:
@@ -165,14 +171,12 @@ def _write_file(
     path: Path,
     columns: bool,
     progress: Progress = ignore_progress,
-    say: Callable[[str], None] = _ignore_message,
-) -> int:
+) -> Written:
     """Atomically write the repaired vectors of a store to one file; several processes may write it at once."""
     work = _BatchTransform(repair, store)
     with atomic_replace(path) as temporary:
         rows = _write_rows(work, temporary, path.suffix.lower(), columns, progress)
-    _report_zeros(work.zeros, say)
-    return rows
+    return Written(rows, work.zeros)
 
 
 def _write_rows(work: _BatchTransform, path: Path, ending: str, columns: bool, progress: Progress) -> int:
