@@ -209,7 +209,8 @@ def retrieval_task(store: Store, queries: Store, qrels: Any, settings: AdviceSet
     task.notes += notes
     note_rows(task)
     if unknown:
-        task.notes.append(f"Judgments that refer to {unknown:,} unknown queries or documents were dropped.")
+        nouns = "query or document" if unknown == 1 else "queries or documents"
+        task.notes.append(f"Judgments that refer to {unknown:,} unknown {nouns} were dropped.")
     if read.dropped:
         task.notes.append(was_dropped(read.dropped, "judgment", _INCOMPLETE) + ".")
     if not usable.all():
