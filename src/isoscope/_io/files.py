@@ -40,6 +40,14 @@ def atomic_replace(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def expand_user(path: str | os.PathLike[str]) -> Path:
+    """Return a path with ~ replaced by a home folder; ~name stays as it is if there is no such user.
+
+    `Path.expanduser` raises a RuntimeError in this case.
+    """
+    return Path(os.path.expanduser(path))
+
+
 def remove_folder(folder: Path) -> None:
     """Remove a folder and its contents; rename it first, so that no half-deleted folder keeps the name."""
     renamed = folder if folder.suffix == _REMOVED_SUFFIX else folder.with_name(f"{folder.name}{_REMOVED_SUFFIX}")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from isoscope._core.errors import InputError, MissingExtra, NotFoundError, ParameterError, plural
 from isoscope._core.threads import thread_count
-from isoscope._io.files import atomic_replace
+from isoscope._io.files import atomic_replace, expand_user
 from isoscope._io.json import jsonable, write_json
 from isoscope._io.progress import show_progress
 from isoscope._io.runs import RunFolder, differences
@@ -69,12 +69,12 @@ def make_setting(
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise ParameterError(f"two models have the name {twice[0]}; rename one of the folders")
-    return Setting(found, DataSource(None if data is None else Path(data).expanduser()), values, quick)
+    return Setting(found, DataSource(None if data is None else expand_user(data)), values, quick)
 
 
 def _find_model(place: str) -> Model:
     """Return a model from a folder, or from the Hub by a name such as "FacebookAI/roberta-base"."""
-    path = Path(place).expanduser()
+    path = expand_user(place)
     if path.is_dir() and not any((path / each).is_file() for each in _MODEL_FILES):
         raise NotFoundError(
             f"{path} contains no model: need config.json, weights and a tokenizer, as written by `save_pretrained`, or "
@@ -217,7 +217,7 @@ def run_study(
     """
     found = study_by_name(name)
     setting = make_setting(found, models, data, quick, parameters)
-    run_folder = RunFolder(Path(output).expanduser(), "settings.json", SETTINGS_SCHEMA, parts=("arms/*.json",))
+    run_folder = RunFolder(expand_user(output), "settings.json", SETTINGS_SCHEMA, parts=("arms/*.json",))
     folder = run_folder.path
     told = settings_to_dict(found, setting)
     _check_extra(found, setting)

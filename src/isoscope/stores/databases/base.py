@@ -23,6 +23,7 @@ from isoscope._core.errors import (
     TooFewRowsError,
     warn_data,
 )
+from isoscope._io.files import expand_user
 
 if TYPE_CHECKING:
     from isoscope.stores.columns import ColumnSpec
@@ -195,7 +196,7 @@ def check_folder(
     address: Address, is_own: Callable[[Path], bool], product: str, server_form: str = "", *, reading: bool
 ) -> None:
     """Raise an error if a path is not, and cannot become, a folder of this database; drivers accept any folder."""
-    path = Path(address.place).expanduser()
+    path = expand_user(address.place)
     is_free = not path.exists() or (path.is_dir() and not any(path.iterdir()))
     if is_own(path) or (is_free and not reading):
         return

@@ -17,6 +17,7 @@ import numpy as np
 
 from isoscope._core.arrays import blocks
 from isoscope._core.errors import DatabaseError, MissingExtra
+from isoscope._io.files import expand_user
 from isoscope.stores.columns import choose_columns, choose_vectors
 from isoscope.stores.databases.base import (
     NOTE,
@@ -102,7 +103,7 @@ class ChromaClient(Client):
         chromadb = _import_chromadb()
         settings = Settings(anonymized_telemetry=False)
         if not self.is_remote:
-            path = os.fspath(Path(self.address.place).expanduser())
+            path = os.fspath(expand_user(self.address.place))
             try:
                 return chromadb.PersistentClient(path, settings=settings)
             except ValueError as error:
