@@ -20,12 +20,13 @@ T = TypeVar("T")
 
 def write(path: str | os.PathLike[str], tensors: dict[str, np.ndarray], numbers: dict[str, Any]) -> None:
     """Atomically write tensors and numbers to a file."""
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     version = _VERSION if any(name.startswith("groups.") for name in tensors) else 1
     about = json.dumps({"version": version, "numbers": numbers, "checksum": checksum(tensors, numbers)})
-    with atomic_replace(path) as temporary:
-        save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, temporary, {_FORMAT: about})
+    content = save({name: np.ascontiguousarray(value) for name, value in tensors.items()}, {_FORMAT: about})
+    with atomic_replace(path) as temporary:  # save_file would replace the locked file by another
+        temporary.write_bytes(content)
 
 
 def checksum(tensors: dict[str, np.ndarray], numbers: dict[str, Any]) -> str:
