@@ -198,3 +198,23 @@ def test_pipe_is_written_to_and_not_replaced(tmp_path):
     reader.join(10)
     assert read == ["through"]
     assert pipe.is_fifo()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has other permissions")
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
+def test_new_files_get_the_permissions_of_the_umask(mask, tmp_path):
+    def write_privately(path):
+        path.unlink()
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))  # as safetensors does
+
+    before = os.umask(mask)
+    try:
+        with atomic_replace(tmp_path / "a") as temporary:
+            write_privately(temporary)
+        assert (tmp_path / "a").stat().st_mode & 0o777 == 0o666 & ~mask
+        (tmp_path / "a").chmod(0o640)
+        with atomic_replace(tmp_path / "a") as temporary:
+            write_privately(temporary)
+        assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
+    finally:
+        os.umask(before)

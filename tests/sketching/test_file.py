@@ -9,8 +9,9 @@ from dataclasses import fields
 import numpy as np
 import pytest
 from safetensors import safe_open
-from safetensors.numpy import load_file, save, save_file
+from safetensors.numpy import load_file, save_file
 
+import isoscope
 from isoscope import InputError, Sketch
 from isoscope.sketching.file import checksum
 
@@ -210,3 +211,21 @@ def test_nothing_is_unpickled(saved, monkeypatch, tmp_path):
     with pytest.raises(InputError, match=r"b\.npz is not a complete sketch"):
         Sketch.load(tmp_path / "b.npz")
     assert not (tmp_path / "exploded").exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has other permissions")
+def test_saved_files_have_the_permissions_of_other_files(tmp_path):
+    X = np.random.default_rng(0).standard_normal((50, 4))
+    before = os.umask(0o022)
+    try:
+        isoscope.sketch(X).save(tmp_path / "a.sketch")
+        isoscope.Center().fit(X).save(tmp_path / "repair")
+        isoscope.write_store(X, tmp_path / "a.safetensors")
+        isoscope.write_store(X, tmp_path / "a.parquet")
+        isoscope.audit(X).to_json(tmp_path / "a.json")
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*") if path.is_file()}
+    assert len(modes) == 6
+    assert set(modes.values()) == {0o644}
+    assert (tmp_path / "repair").stat().st_mode & 0o777 == 0o755

@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -37,9 +38,11 @@ def atomic_replace(path: str | os.PathLike[str]) -> Iterator[Path]:
     _remove_leftovers(path)
     temporary, lock = _create_temporary(path)
     try:
+        mode = temporary.stat().st_mode
         yield temporary
-        if path.is_file():
-            shutil.copymode(path, temporary)
+        wanted = path.stat().st_mode if path.is_file() else mode
+        if temporary.stat().st_mode != wanted:  # safetensors creates files that only their owner can read
+            temporary.chmod(stat.S_IMODE(wanted))
         sync(temporary)
         os.replace(temporary, path)
         sync(path.parent)
