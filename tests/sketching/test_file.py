@@ -152,6 +152,17 @@ TAKEN = {
     "types of fewer dimensions": ({"types.means": np.zeros((2, 2))}, {}),
     "a number in words": ({}, {"n": "twenty"}),
     "no number": ({}, {"quartic": None}),
+    "a level that is no integer": ({}, {"rows.level": 1.5}),
+    "a level beyond 64 bits": ({}, {"rows.level": 64}),
+    "a negative total": ({}, {"rows.total": -1}),
+    "true as a number": ({}, {"zeros": True}),
+    "a least norm in words": ({}, {"least_norm": "0"}),
+    "counts with a fraction": ({"types.counts": np.ones(2)}, {}),
+    "hashes in a table": ({"rows.hashes": np.ones((1, 20), np.uint64), "rows.counts": np.ones((1, 20), int)}, {}),
+    "a mean of integers": ({"mean": np.zeros(3, np.int64)}, {}),
+    "names that are objects": ({"types.names": np.frombuffer(b'[{"a": 1}, {"b": 1}]', np.uint8)}, {}),
+    "numbers in a list": ({}, '{"version": 1, "numbers": []}'),
+    "deep numbers": ({}, '{"version": 1, "numbers": ' + "[" * 100_000),
 }
 
 
