@@ -8,6 +8,7 @@ import glob
 import os
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -143,6 +144,8 @@ def open_store(
     if isinstance(source, Store):
         store = _check_open_store(source, wanted)
     elif (where := parse_address(source)) is not None:
+        if missing == "drop":
+            where = replace(where, options={"missing": "drop", **where.options})
         store = open_database(where, wanted)
     elif isinstance(source, str | os.PathLike):
         store = _open_path(os.fsdecode(source), wanted)

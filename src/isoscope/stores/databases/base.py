@@ -23,6 +23,7 @@ from isoscope._core.errors import (
     TooFewRowsError,
     warn_data,
 )
+from isoscope._core.missing import DROP_HINT
 from isoscope._io.files import expand_user
 
 if TYPE_CHECKING:
@@ -247,13 +248,13 @@ def count_usable_rows(
     what = " and ".join(f"{count:,} with {each}" for each, count in problems.items())
     verb = "has" if total - usable == 1 else "have"
     found = f"{where}: {total - usable:,} of {total:,} rows {verb} no usable vector ({what})"
+    at = f"; the first is {first()}" if first and (not usable or address.options.get("missing") != "drop") else ""
     if not usable:
-        raise MissingValueError(f"{found}: need at least one vector")
+        raise MissingValueError(f"{found}{at}: need at least one vector")
     if address.options.get("missing") == "drop":
         warn_data(f"{found}; such rows are dropped")
         return usable
-    at = f"; the first is {first()}" if first else ""
-    raise MissingValueError(f"{found}{at}: add the vectors, or skip these rows with missing=drop in the address")
+    raise MissingValueError(f"{found}{at}: add the vectors, or {DROP_HINT}, or with missing=drop in the address")
 
 
 def suggest_names(name: str, names: Iterable[str]) -> str:
