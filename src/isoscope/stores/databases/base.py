@@ -186,7 +186,9 @@ class Client(ABC):
             return answer
         except InputError:
             raise
-        except self._errors() as error:
+        except Exception as error:
+            if not isinstance(error, self._errors()) and type(error) is not Exception:  # Chroma raises it for a proxy
+                raise
             reason = self.address.redact(str(error))[:200] or type(error).__name__
             advice = self._explain(error, reason) or f"{reason}; check the address and the collection"
         # not chained: the driver's message may contain a password

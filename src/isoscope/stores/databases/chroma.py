@@ -161,7 +161,7 @@ class ChromaClient(Client):
         return isinstance(error, httpx.TransportError) or _is_unreachable(error)
 
     def _explain(self, error: Exception, reason: str) -> str:
-        status = getattr(getattr(error, "response", None), "status_code", None)
+        status = _find_status(error)
         if status in (401, 403) or type(error).__name__ == "ChromaAuthError":
             return "the server denies access: pass a user name and password, as in http://user:password@host:8000"
         if "different settings" in reason:
@@ -179,6 +179,16 @@ def _import_chromadb() -> Any:
     except ImportError as error:
         raise MissingExtra('chromadb is not installed: pip install "isoscope[chroma]"') from error
     return chromadb
+
+
+def _find_status(error: BaseException | None) -> int | None:
+    """Return the HTTP status behind an error; Chroma raises errors of its own while it handles those of httpx."""
+    while error is not None:
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        if status is not None:
+            return int(status)
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def _is_unreachable(error: Exception) -> bool:
