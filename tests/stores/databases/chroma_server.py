@@ -20,13 +20,15 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from tests.services import lack
+
 
 @contextmanager
 def serving(folder: Any, port: int = 0) -> Iterator[str]:
     """The address of a server of a folder on the loopback."""
     program = shutil.which("chroma", path=str(Path(sys.executable).parent)) or shutil.which("chroma")
     if program is None:
-        pytest.skip("the program chroma is not installed")
+        lack("the program chroma is not installed")
     if not port:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))

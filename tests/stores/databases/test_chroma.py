@@ -15,10 +15,11 @@ from isoscope.stores.columns import ColumnSpec
 from isoscope.stores.databases import base, chroma
 from isoscope.stores.databases.address import parse_address
 from isoscope.stores.databases.chroma import open_chroma
+from tests.services import require
 from tests.stores.databases.chroma_server import guarding, serving
 from tests.stores.databases.contract import check_reading
 
-chromadb = pytest.importorskip("chromadb")
+chromadb = require("chromadb")
 
 N, D = 300, 8
 VECTORS = np.random.default_rng(5).standard_normal((N, D)).astype(np.float32)
