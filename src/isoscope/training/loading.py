@@ -49,12 +49,20 @@ def shorten_load_error(error: Exception) -> str:
     """Return the first complete sentences of an error message, at most about 200 characters."""
     if isinstance(error, MemoryError):
         raise error
-    words, sentences = " ".join(str(error).split()), 0
-    if "weights_only" in words or "weights only" in words.lower():  # torch advises to load such a file nevertheless
+    if _is_rejected_pickle(error):  # torch's message advises to load the file nevertheless
         return _PICKLE
+    words, sentences = " ".join(str(error).split()), 0
     while sentences >= 0 and (end := words.find(". ", sentences)) >= 0 and end < 200:
         sentences = end + 1
     return (words[:sentences] if sentences else words[:200]).rstrip(".") or type(error).__name__
+
+
+def _is_rejected_pickle(error: BaseException | None) -> bool:
+    while error is not None:
+        if "weights only load failed" in str(error).lower():
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def longest_input(config: Any, tokenizer: Any) -> int | None:
