@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -225,13 +226,32 @@ def test_json_round_trip(found, tmp_path):
         (lambda text: text.replace('"cosine"', '"dot"', 1), "complete audit"),
         (lambda text: json.dumps({**json.loads(text), "findings": 3}), "complete audit"),
         (lambda text: json.dumps({**json.loads(text), "similarity": []}), "complete audit"),
+        (lambda text: json.dumps({**json.loads(text), "isoscope": 3}), "isoscope is 3: need str"),
+        (
+            lambda text: json.dumps({**json.loads(text), "columns": {"labels": [1]}}),
+            r"columns.labels is \[1\]: need str",
+        ),
+        (lambda text: json.dumps({**json.loads(text), "skipped": 0.5}), "skipped is 0.5: need dict"),
+        (lambda text: re.sub('"meaning": "[^"]*"', '"meaning": null', text), "meaning is None: need str"),
+        (lambda text: re.sub('"details": {', '"details": 7, "x": {', text), "details is 7: need dict"),
+        (lambda text: re.sub(r'"value": [-0-9.e]+', '"value": NaN', text), "NaN is not a JSON number"),
+        (lambda text: re.sub(r'"value": [-0-9.e]+', '"value": true', text), "True: need int or float or null"),
+        (lambda text: re.sub(r'"pairs": \[', '"pairs": ["x", ', text), "similarity.pairs is 'x'"),
+        (
+            lambda text: re.sub(r'"pairs": \[', '"pairs": [0.5, ', text),
+            "similarity.pairs has [0-9]+ values: need [0-9]+",
+        ),
+        (lambda text: re.sub(r'"nearest_below": \[', '"nearest_below": [1, ', text), "nearest_below has [0-9]+ values"),
+        (lambda text: re.sub(r'"shares": \[', '"shares": [[1], ', text), "similarity.shares is"),
     ],
 )
 def test_damaged_json_raises_an_error(found, tmp_path, spoil, complaint):
     found.to_json(tmp_path / "a.json")
     (tmp_path / "a.json").write_text(spoil((tmp_path / "a.json").read_text("utf-8")), "utf-8")
-    with pytest.raises(InputError, match=complaint):
+    with pytest.raises(InputError, match=complaint) as caught:
         Audit.from_json(tmp_path / "a.json")
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
 
 
 def test_a_missing_file_raises_an_error(tmp_path):

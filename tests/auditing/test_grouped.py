@@ -194,6 +194,32 @@ def test_damaged_json_raises_an_error(tmp_path, text, complaint):
         GroupedAudit.from_json(path)
 
 
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"by": None}, "by is None: need str"),
+        ({"ordered": 1}, "ordered is 1: need bool"),
+        ({"skipped": {"a": []}}, r"skipped.a is \[\]: need str"),
+        ({"isoscope": []}, "isoscope is"),
+        ({"left_out": "x"}, "left_out is 'x'"),
+    ],
+)
+def test_wrong_types_in_json_raise_an_error(found, tmp_path, change, complaint):
+    path = tmp_path / "g.json"
+    path.write_text(json.dumps(found.to_dict() | change))
+    with pytest.raises(InputError, match=complaint):
+        GroupedAudit.from_json(path)
+
+
+@pytest.mark.parametrize(("name", "value"), [("value", [1]), ("value", "x"), ("name", ["a"]), ("audit", None)])
+def test_damaged_groups_in_json_raise_an_error(found, tmp_path, name, value):
+    content = json.loads(json.dumps(found.to_dict()))
+    content["groups"][1][name] = value
+    (tmp_path / "g.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"g\.json is not a complete (grouped )?audit"):
+        GroupedAudit.from_json(tmp_path / "g.json")
+
+
 def test_the_text_has_a_row_per_group_and_lists_skipped_groups(found):
     lines = str(found).splitlines()
     assert lines[0].startswith("table by layer: 3 groups, 600 × 8, worst verdict: bad")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from isoscope.auditing.grouping import MAX_GROUPS, RANGES, group_rows
+from isoscope.errors import MissingValueError
 
 
 def texts(values):
@@ -78,3 +79,9 @@ def test_the_most_frequent_names_are_kept_and_the_rest_counted():
         "16 others": f"{rest} rows in 16 smaller groups are skipped: only the {MAX_GROUPS} largest groups are measured"
     }
     assert (found.codes[-rest:] == -1).all()
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf])
+def test_infinite_numbers_are_rejected(value):
+    with pytest.raises(MissingValueError, match=rf"contains {value} in row 1 \(2 such rows\): need finite numbers"):
+        group_rows(np.array([1.0, value, value]))

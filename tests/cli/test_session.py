@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -206,3 +207,51 @@ def test_ctrl_c_during_an_import_prints_one_line(module, rows, tmp_path):
     assert done.returncode == 130, done.stderr
     assert done.stderr.startswith("isoscope: interrupted")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the address space")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["audit", "rows.npy"],
+        ["convert", "rows.npy", "copy.parquet"],
+        ["sketch", "rows.npy"],
+        ["demo"],
+        ["study", "list"],
+    ],
+)
+def test_too_small_address_space_is_one_line(arguments, rows):
+    import resource
+
+    limit = 300 * 2**20
+    done = subprocess.run(
+        [sys.executable, "-m", "isoscope", *arguments],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 2
+    assert "limited to 315 MB (ulimit -v)" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+        ImportError("libarrow.so: failed to map segment from shared object"),
+        RuntimeError("can't start new thread"),
+    ],
+)
+def test_errors_of_libraries_without_memory(error, monkeypatch, capsys):
+    from isoscope.cli import main as module
+
+    def fail(arguments):
+        raise error
+
+    monkeypatch.setattr(module, "_run", fail)
+    monkeypatch.setattr(module, "address_space", lambda: 500 * 10**6)
+    assert main(["audit"]) == 2
+    assert "limited to 500 MB (ulimit -v)" in capsys.readouterr().err

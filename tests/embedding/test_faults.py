@@ -157,6 +157,43 @@ def test_checkpoint_with_missing_layers_raises(bert, tmp_path):
         embed(str(folder), ["a b"])
 
 
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("config.json", {"attention_probs_dropout_prob": "x"}, "attention_probs_dropout_prob"),
+        ("tokenizer.json", {"post_processor": 3}, "tokenizer"),
+        ("tokenizer_config.json", {"model_max_length": []}, "tokenizer"),
+        ("tokenizer_config.json", {"tokenizer_class": 3}, "tokenizer"),
+    ],
+)
+def test_damaged_model_files_raise_one_line_error(bert, tmp_path, name, change, message):
+    folder = shutil.copytree(bert, tmp_path / "model")
+    content = json.loads((folder / name).read_text())
+    (folder / name).write_text(json.dumps(content | change))
+    with pytest.raises(InputError, match=rf"model.* cannot be .*{message}|{message}.* cannot be loaded") as caught:
+        embed(folder, ["a b"])
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+class _Call:
+    def __reduce__(self):
+        return print, ("run",)
+
+
+def test_pickled_weights_are_loaded_only_if_they_are_tensors(bert, tmp_path, capsys):
+    folder = shutil.copytree(bert, tmp_path / "model")
+    weights = transformers.BertModel.from_pretrained(bert).state_dict()
+    (folder / "model.safetensors").unlink()
+    torch.save(dict(weights), folder / "pytorch_model.bin")
+    assert np.array_equal(np.concatenate([*embed(folder, ["a b"])]), np.concatenate([*embed(bert, ["a b"])]))
+    torch.save(dict(weights) | {"more": _Call()}, folder / "pytorch_model.bin")
+    with pytest.raises(InputError, match=r"pickle with other objects than tensors.*model\.safetensors") as caught:
+        embed(folder, ["a b"])
+    assert "weights_only" not in str(caught.value)
+    assert "run" not in capsys.readouterr().out
+
+
 def test_remote_code_is_not_run(bert, tmp_path):
     for pool in ("mean", "sentence-transformers"):
         if pool == "sentence-transformers":
@@ -515,7 +552,7 @@ def test_damaged_manifest_raises(vectors, tmp_path):
     embed(vectors, ["a b"], tmp_path / "s")
     note = tmp_path / "s" / "_embedding.json"
     held = json.loads(note.read_text())
-    for harm in ({"written": [3]}, {"blocks": None}, {"written": [{"../x": "y"}]}):
+    for harm in ({"written": [3]}, {"blocks": None}, {"written": [{"../x": "y"}]}, {"written": {}}, {"blocks": True}):
         note.write_text(json.dumps(held | harm))
         with pytest.raises(InputError, match="damaged"):
             embed(vectors, ["a b"], tmp_path / "s")

@@ -488,6 +488,36 @@ def test_a_truncated_checkpoint_is_not_resumed(name, place, tmp_path):
     assert run(place, tmp_path / "run").seeds[0].resumed_at == 0
 
 
+def _damage_archive(path):
+    data = path.read_bytes()
+    start = data.index(b"PK", 4)  # the second record of the zip file; its directory stays whole
+    path.write_bytes(data[:start] + b"\xff" * 40 + data[start + 40 :])
+
+
+@pytest.mark.parametrize("name", ["optimizer.pt", "rng_state.pth", "config.json", "weights.json"])
+def test_a_damaged_checkpoint_is_named(name, place, tmp_path):
+    with pytest.raises(Stop):
+        run(place, tmp_path / "run", progress=stopping(0, 9))
+    (checkpoint,) = (tmp_path / "run" / "seed-0").glob("checkpoint-*")
+    if name.endswith(".json"):
+        (checkpoint / name).write_text('{"hidden_dropout_prob": "x"' + ("}" if name == "config.json" else ""))
+    else:
+        _damage_archive(checkpoint / name)
+    with pytest.raises(InputError, match=r"checkpoint-\d+ cannot be resumed \(.*remove this folder") as caught:
+        run(place, tmp_path / "run")
+    assert "\n" not in str(caught.value)
+    assert "weights_only" not in str(caught.value)
+
+
+@pytest.mark.parametrize("scores", [[{"step": 3, "accuracy": "x"}], [{"step": "3", "accuracy": 1.0}]])
+def test_wrong_types_in_a_result_are_named(scores, place, tmp_path):
+    run(place, tmp_path / "run")
+    path = tmp_path / "run" / "seed-0" / "result.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"scores": scores}))
+    with pytest.raises(InputError, match=r"result\.json cannot be read as the result of a seed"):
+        run(place, tmp_path / "run")
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [("settings.json", "cannot be read"), ("seed-0/result.json", "cannot be read as the result of a seed")],

@@ -1,9 +1,14 @@
 """An interruption leaves the old file, and nothing else."""
 
 import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
+from isoscope._io import files
 from isoscope._io.files import atomic_replace
 
 
@@ -56,6 +61,71 @@ def test_the_last_of_two_concurrent_writers_wins(tmp_path):
         assert path.read_text() == "second"
     assert path.read_text() == "first"
     assert os.listdir(tmp_path) == ["a.txt"]
+
+
+WRITER = """
+import sys, time
+from isoscope._io.files import atomic_replace
+
+with atomic_replace(sys.argv[1]) as temporary:
+    temporary.write_text("half")
+    print(temporary, flush=True)
+    time.sleep(600)
+"""
+
+
+@contextmanager
+def writing(path):
+    """Run a process that is writing a file, and yield it with its temporary file."""
+    process = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True)
+    try:
+        yield process, Path(process.stdout.readline().strip())
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_the_temporary_file_of_a_killed_process_is_removed_by_the_next(tmp_path):
+    path = tmp_path / "out [1].txt"
+    others = [tmp_path / f".{name}.0123456789abcdef.part" for name in ("out [1].tx", "xout [1].txt", "out 1.txt")]
+    others += [tmp_path / f".{path.name}.{end}.part" for end in ("mine", "0123456789abcdef.x")]
+    for each in others:
+        each.touch()
+    with writing(path) as (process, left):
+        process.kill()
+        process.wait()
+        assert left.read_text() == "half"
+        with atomic_replace(path) as temporary:
+            temporary.write_text("new")
+        assert not left.exists()
+    assert sorted(tmp_path.iterdir()) == sorted([path, *others])
+
+
+def test_the_temporary_file_of_a_running_process_is_kept(tmp_path):
+    path = tmp_path / "out.txt"
+    with writing(path) as (_, temporary):
+        with atomic_replace(path) as other:
+            other.write_text("new")
+        assert temporary.read_text() == "half"
+        assert path.read_text() == "new"
+
+
+def test_a_temporary_file_that_is_removed_before_it_is_locked_is_created_again(tmp_path, monkeypatch):
+    removed = []
+    lock = files.lock_file
+
+    def remove_then_lock(handle):
+        if len(removed) < 2:
+            removed.append(next(tmp_path.glob(".out.txt.*.part")))
+            removed[-1].unlink()
+        lock(handle)
+
+    monkeypatch.setattr(files, "lock_file", remove_then_lock)
+    with atomic_replace(tmp_path / "out.txt") as temporary:
+        assert temporary not in removed
+        assert temporary.exists()
+        temporary.write_text("new")
+    assert (tmp_path / "out.txt").read_text() == "new"
 
 
 def test_the_content_is_flushed_before_the_rename(tmp_path, monkeypatch):
@@ -128,3 +198,23 @@ def test_pipe_is_written_to_and_not_replaced(tmp_path):
     reader.join(10)
     assert read == ["through"]
     assert pipe.is_fifo()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has other permissions")
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
+def test_new_files_get_the_permissions_of_the_umask(mask, tmp_path):
+    def write_privately(path):
+        path.unlink()
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))  # as safetensors does
+
+    before = os.umask(mask)
+    try:
+        with atomic_replace(tmp_path / "a") as temporary:
+            write_privately(temporary)
+        assert (tmp_path / "a").stat().st_mode & 0o777 == 0o666 & ~mask
+        (tmp_path / "a").chmod(0o640)
+        with atomic_replace(tmp_path / "a") as temporary:
+            write_privately(temporary)
+        assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
+    finally:
+        os.umask(before)

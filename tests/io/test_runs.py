@@ -53,7 +53,10 @@ def test_settings_may_be_nested_in_the_manifest(tmp_path):
         fill(run, {"rows": 3})
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"schema": "other/1"}', "null"])
+DAMAGED = ["{", "[]", "{}", '{"schema": "other/1"}', "null", '{"schema": "test/1", "rows": NaN}', "[" * 100_000]
+
+
+@pytest.mark.parametrize("content", DAMAGED)
 def test_damaged_manifest_raises_one_line_error_and_can_be_deleted(run, content):
     fill(run, {"rows": 3}, "part-0")
     run.manifest.write_text(content)
@@ -61,6 +64,23 @@ def test_damaged_manifest_raises_one_line_error_and_can_be_deleted(run, content)
         fill(run, {"rows": 3})
     assert "\n" not in str(caught.value)
     assert fill(run, {"rows": 3}, restart=True) is None
+
+
+def test_settings_that_cannot_be_compared_are_damage(run):
+    fill(run, {"rows": 3}, "part-0")
+
+    def compare(old, new):
+        return old["about"]["source"]
+
+    with run.open(), pytest.raises(FileFormatError, match=r"run\.json cannot be read \(KeyError 'about'\)"):
+        run.check({"rows": 3}, compare=compare)
+
+
+def test_long_settings_are_shortened(run):
+    fill(run, {"rows": "a" * 5000}, "part-0")
+    with pytest.raises(OutputError, match=r"rows was aaa.*…, is 4") as caught:
+        fill(run, {"rows": 4})
+    assert len(str(caught.value)) < 400
 
 
 def test_folders_with_other_files_raise(run):

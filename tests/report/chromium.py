@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.services import lack
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _PATIENCE = 20  # seconds until silence is a failure
 
@@ -22,6 +24,11 @@ _KEYS = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Esc
 def find() -> str | None:
     """Where Chromium is: what CHROMIUM names, or the first on the path."""
     return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+
+
+def require_browser() -> str:
+    """The path of Chromium; without it, the test skips, or fails in continuous integration."""
+    return find() or lack(f"no browser: none of {', '.join(NAMES)} is on the path")
 
 
 class Chromium:

@@ -11,7 +11,7 @@ from isoscope._report.narrate import LABEL_FREE_WARNING, advice_headline, format
 from isoscope.advising.advise import Advice
 from isoscope.advising.task import AdviceSettings
 from tests.report.advices import GAINS, KINDS, made
-from tests.report.chromium import NAMES, Chromium, find
+from tests.report.chromium import Chromium, require_browser
 from tests.report.parsed import Parsed, allows_itself_alone, in_order
 
 EVIL = "</script><img src=x onerror=alert(1)>\u2028<!--\"'&amp;"
@@ -361,12 +361,10 @@ OVERLAPS = """(() => {
   return roots.flatMap((all) => all.flatMap((a, i) => all.slice(i + 1).filter((b) => meet(a, b)))).length;
 })()"""
 
-needs_browser = pytest.mark.skipif(find() is None, reason=f"no browser: none of {', '.join(NAMES)} is on the path")
-
 
 @pytest.fixture(scope="module")
 def browser():
-    with Chromium(find()) as running:
+    with Chromium(require_browser()) as running:
         yield running
 
 
@@ -376,7 +374,6 @@ def address(advice, tmp_path) -> str:
     return (tmp_path / "advice.html").as_uri()
 
 
-@needs_browser
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_nothing_overflows_and_no_text_overlaps(browser, advice, address, dark):
     tab = browser.open(address, width=390, height=800, dark=dark)
@@ -392,7 +389,6 @@ def test_nothing_overflows_and_no_text_overlaps(browser, advice, address, dark):
     tab.close()
 
 
-@needs_browser
 def test_browser_parses_the_written_elements(browser, advice, address):
     tab = browser.open(address)
     written = [name for name, _ in Parsed(render_advice_page(advice)).elements]
@@ -400,7 +396,6 @@ def test_browser_parses_the_written_elements(browser, advice, address):
     tab.close()
 
 
-@needs_browser
 def test_colors_follow_the_color_scheme(browser, tmp_path):
     KINDS["use"].to_html(tmp_path / "advice.html")
     seen = []
@@ -414,7 +409,6 @@ def test_colors_follow_the_color_scheme(browser, tmp_path):
     assert not set(seen[0]) & set(seen[1])
 
 
-@needs_browser
 def test_table_scrolls_within_itself_and_by_keyboard(browser, tmp_path):
     KINDS["labels"].to_html(tmp_path / "advice.html")
     tab = browser.open((tmp_path / "advice.html").as_uri(), width=390)
@@ -429,7 +423,6 @@ def test_table_scrolls_within_itself_and_by_keyboard(browser, tmp_path):
     tab.close()
 
 
-@needs_browser
 def test_print_truncates_nothing(browser, tmp_path):
     KINDS["labels"].to_html(tmp_path / "advice.html")
     tab = browser.open((tmp_path / "advice.html").as_uri(), width=720)

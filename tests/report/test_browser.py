@@ -8,16 +8,14 @@ import pytest
 from isoscope._report.audit_page import render_page
 from isoscope.auditing.audit import Audit, audit
 from isoscope.auditing.finding import format_percentage
-from tests.report.chromium import NAMES, Chromium, Tab, find
+from tests.report.chromium import Chromium, Tab, require_browser
 
 EVIL = "</script><script>window.ran = 1</script><img src=x onerror='window.ran = 1'>"
-
-pytestmark = pytest.mark.skipif(find() is None, reason=f"no browser: none of {', '.join(NAMES)} is on the path")
 
 
 @pytest.fixture(scope="module")
 def browser():
-    with Chromium(find()) as running:
+    with Chromium(require_browser()) as running:
         yield running
 
 

@@ -9,8 +9,7 @@ from isoscope._report.grouped_page import render_grouped_page
 from isoscope._report.grouped_panels import choose_panels
 from isoscope._report.narrate import describe_groups
 from isoscope.auditing.finding import VERDICTS
-from tests.report.chromium import NAMES as BROWSERS
-from tests.report.chromium import Chromium, find
+from tests.report.chromium import Chromium, require_browser
 from tests.report.groupeds import layered, named, told
 from tests.report.parsed import Parsed, allows_itself_alone, in_order
 
@@ -241,9 +240,7 @@ def test_page_of_three_13_layer_models_is_small():
 
 @pytest.fixture(scope="module")
 def browser():
-    if find() is None:
-        pytest.skip(f"no browser: none of {', '.join(BROWSERS)} is on the path")
-    with Chromium(find()) as running:
+    with Chromium(require_browser()) as running:
         yield running
 
 

@@ -7,8 +7,7 @@ from isoscope._report.line_chart import render_layer_legend
 from isoscope._report.narrate import MEASUREMENT_LABELS, format_layer_name, training_headline
 from isoscope._report.training_page import render_training_page
 from isoscope.training.history import Runs
-from tests.report.chromium import NAMES as BROWSERS
-from tests.report.chromium import Chromium, find
+from tests.report.chromium import Chromium, require_browser
 from tests.report.parsed import Parsed, allows_itself_alone, in_order
 from tests.training.histories import made
 
@@ -165,9 +164,8 @@ def test_several_runs_are_averaged_over_the_end_of_training():
 # in a browser
 
 
-@pytest.mark.skipif(find() is None, reason=f"no browser: none of {', '.join(BROWSERS)} is on the path")
 def test_pages_fit_a_phone_without_console_errors(tmp_path):
-    with Chromium(find()) as browser:
+    with Chromium(require_browser()) as browser:
         for name in ("many layers", "arms", "collapsed"):
             path = tmp_path / "page.html"
             path.write_text(render_training_page(KINDS[name], {"model": "m" * 90}), encoding="utf-8")

@@ -9,8 +9,9 @@ from dataclasses import fields
 import numpy as np
 import pytest
 from safetensors import safe_open
-from safetensors.numpy import load_file, save, save_file
+from safetensors.numpy import load_file, save_file
 
+import isoscope
 from isoscope import InputError, Sketch
 from isoscope.sketching.file import checksum
 
@@ -151,6 +152,17 @@ TAKEN = {
     "types of fewer dimensions": ({"types.means": np.zeros((2, 2))}, {}),
     "a number in words": ({}, {"n": "twenty"}),
     "no number": ({}, {"quartic": None}),
+    "a level that is no integer": ({}, {"rows.level": 1.5}),
+    "a level beyond 64 bits": ({}, {"rows.level": 64}),
+    "a negative total": ({}, {"rows.total": -1}),
+    "true as a number": ({}, {"zeros": True}),
+    "a least norm in words": ({}, {"least_norm": "0"}),
+    "counts with a fraction": ({"types.counts": np.ones(2)}, {}),
+    "hashes in a table": ({"rows.hashes": np.ones((1, 20), np.uint64), "rows.counts": np.ones((1, 20), int)}, {}),
+    "a mean of integers": ({"mean": np.zeros(3, np.int64)}, {}),
+    "names that are objects": ({"types.names": np.frombuffer(b'[{"a": 1}, {"b": 1}]', np.uint8)}, {}),
+    "numbers in a list": ({}, '{"version": 1, "numbers": []}'),
+    "deep numbers": ({}, '{"version": 1, "numbers": ' + "[" * 100_000),
 }
 
 
@@ -183,13 +195,12 @@ def test_flipped_bit_is_detected(saved):
 
 @pytest.mark.parametrize("interruption", [OSError, KeyboardInterrupt])
 def test_interrupted_write_keeps_the_old_file_and_no_temporary_file(interruption, saved, monkeypatch, rng):
-    def half(tensors, path, about):
+    def half(path, content):
         with open(path, "wb") as file:
-            content = save(tensors, about)
             file.write(content[: len(content) // 2])
         raise interruption
 
-    monkeypatch.setattr("safetensors.numpy.save_file", half)
+    monkeypatch.setattr("pathlib.Path.write_bytes", half)
     old = saved.read_bytes()
     with pytest.raises(interruption):
         Sketch.of(rng.standard_normal((9, 3))).save(saved)
@@ -211,3 +222,21 @@ def test_nothing_is_unpickled(saved, monkeypatch, tmp_path):
     with pytest.raises(InputError, match=r"b\.npz is not a complete sketch"):
         Sketch.load(tmp_path / "b.npz")
     assert not (tmp_path / "exploded").exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has other permissions")
+def test_saved_files_have_the_permissions_of_other_files(tmp_path):
+    X = np.random.default_rng(0).standard_normal((50, 4))
+    before = os.umask(0o022)
+    try:
+        isoscope.sketch(X).save(tmp_path / "a.sketch")
+        isoscope.Center().fit(X).save(tmp_path / "repair")
+        isoscope.write_store(X, tmp_path / "a.safetensors")
+        isoscope.write_store(X, tmp_path / "a.parquet")
+        isoscope.audit(X).to_json(tmp_path / "a.json")
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*") if path.is_file()}
+    assert len(modes) == 6
+    assert set(modes.values()) == {0o644}
+    assert (tmp_path / "repair").stat().st_mode & 0o777 == 0o755

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from isoscope import InputError
+from isoscope.errors import FileFormatError
 from isoscope.stores.open import open_store
 
 
@@ -205,4 +206,32 @@ def test_a_memory_error_does_not_blame_the_file(tmp_path, monkeypatch):
     store = open_store(tmp_path / "a.parquet")
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", full)
     with pytest.raises(MemoryError, match=r"a\.parquet: malloc of size 1024 failed"):
+        next(store.chunks())
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_damaged_length_of_a_compressed_column_is_no_lack_of_memory(stream, tmp_path):
+    path = tmp_path / "a.arrow"
+    vectors = np.zeros((1000, 8), np.float32)
+    table = pa.table({"v": pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), 8)})
+    opened = pa.ipc.new_stream if stream else pa.ipc.new_file
+    with opened(str(path), table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(table)
+    data = path.read_bytes()
+    length = vectors.nbytes.to_bytes(8, "little")
+    assert data.count(length) >= 1
+    at = data.rindex(length + b"\x28\xb5\x2f\xfd")  # the frame of zstd follows the length
+    path.write_bytes(data[:at] + (2**60 + 2**20).to_bytes(8, "little") + data[at + 8 :])
+    with pytest.raises(FileFormatError, match=r"a\.arrow cannot be read: it declares 1,152,921,504,607,895,552 bytes"):
+        read(path)
+
+
+def test_an_allocation_that_the_machine_could_not_make_is_damage(tmp_path, monkeypatch):
+    def full(*arguments, **options):
+        raise pa.ArrowMemoryError(f"malloc of size {2**50} failed")
+
+    pq.write_table(pa.table({"v": [[1.0, 2.0]]}), tmp_path / "a.parquet")
+    store = open_store(tmp_path / "a.parquet")
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", full)
+    with pytest.raises(FileFormatError, match=r"a\.parquet cannot be read: it declares 1,125,899,906,842,624 bytes"):
         next(store.chunks())

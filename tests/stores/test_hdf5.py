@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from isoscope import InputError
+from isoscope.errors import FileFormatError
 from isoscope.stores.open import open_store
 
 h5py = pytest.importorskip("h5py")
@@ -61,3 +62,40 @@ def test_missing_library_error_shows_install_command(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(InputError, match=r"a\.h5 is an HDF5 file, which needs h5py: pip install 'isoscope\[hdf5\]'"):
         open_store(path)
+
+
+def external(path, name, shape, values):
+    values.tofile(path.with_suffix(".raw"))
+    with h5py.File(path, "a") as file:
+        file.create_dataset(
+            name, shape, values.dtype, external=[(str(path.with_suffix(".raw")), 0, h5py.h5f.UNLIMITED)]
+        )
+
+
+def virtual(path, name, shape, values):
+    with h5py.File(path, "a") as file:
+        layout = h5py.VirtualLayout(shape, values.dtype)
+        layout[:] = h5py.VirtualSource(path.with_name("missing.h5"), "v", shape)
+        file.create_virtual_dataset(name, layout)
+
+
+@pytest.mark.parametrize(("store_elsewhere", "kind"), [(external, "external storage"), (virtual, "virtual dataset")])
+def test_datasets_in_other_files_are_rejected(store_elsewhere, kind, tmp_path):
+    path = tmp_path / "a.h5"
+    store_elsewhere(path, "group/v", (3, 2), np.ones((3, 2)))
+    with pytest.raises(FileFormatError, match=rf"a\.h5: group/v .*{kind}.*other files"):
+        open_store(path)
+    path = file_of(tmp_path / "b.h5", v=np.eye(3))
+    store_elsewhere(path, "kind", (3,), np.arange(3))
+    assert open_store(path).dim == 3
+    with pytest.raises(FileFormatError, match=rf"b\.h5: kind .*{kind}"):
+        open_store(path, labels="kind")
+
+
+def test_a_dataset_that_moves_to_another_file_is_rejected(tmp_path):
+    path = file_of(tmp_path / "a.h5", v=np.eye(3))
+    store = open_store(path)
+    path.unlink()
+    virtual(path, "v", (3, 3), np.eye(3))
+    with pytest.raises(FileFormatError, match="virtual dataset"):
+        store.take([0])

@@ -6,6 +6,7 @@ import pytest
 
 from isoscope import InputError
 from isoscope.stores.open import open_store
+from isoscope.stores.write import write_store
 
 
 def lines(tmp_path, text, name="a.jsonl"):
@@ -91,3 +92,14 @@ def test_key_can_be_chosen_and_bare_lists_have_no_key(tmp_path):
 def test_a_single_json_value_is_rejected_with_advice(text, tmp_path):
     with pytest.raises(InputError, match=r"a\.json is a single JSON value: .*jq -c '\.\[\]' a\.json > a\.jsonl"):
         read(lines(tmp_path, text, "a.json"))
+
+
+def test_lone_surrogates_become_escapes(tmp_path):
+    text = '{"v": [1], "text": "a\\ud800b", "label": "\\udfff", "id": "x\\ud83d"}\n'
+    text += '{"v": [2], "text": "\\ud83d\\ude00", "label": "é", "id": "y"}\n'
+    store = open_store(lines(tmp_path, text))
+    assert store.text.tolist() == ["a\\ud800b", "😀"]
+    assert store.labels.tolist() == ["\\udfff", "é"]
+    assert store.ids.tolist() == ["x\\ud83d", "y"]
+    write_store(store, tmp_path / "a.parquet")
+    assert open_store(tmp_path / "a.parquet").text.tolist() == ["a\\ud800b", "😀"]

@@ -1,4 +1,4 @@
-"""NumPy files: mapped, never unpickled, rejected with a reason."""
+"""NumPy files: read in parts, never unpickled, rejected with a reason."""
 
 import tracemalloc
 import zipfile
@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from isoscope import InputError
+from isoscope.errors import FileFormatError
 from isoscope.stores.open import open_store
 
 
@@ -122,3 +123,34 @@ def test_archive_is_read_in_bounded_memory(save, tmp_path):
     tracemalloc.stop()
     assert rows == 100_000
     assert peak < 6 * 2**20
+
+
+def npy_with_header(header, body=b"\0" * 64):
+    text = header.encode().ljust(118) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + body
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        ("{'descr': '<f4', 'fortran_order': False, 'shape': (-4, 4)}", r"declares the shape \(-4, 4\)"),
+        ("{'descr': '<f4', 'fortran_order': True, 'shape': (-4, -4)}", r"declares the shape \(-4, -4\)"),
+        ("[" * 9000, "is not a complete .npy file"),
+        ("-" * 9000 + "1", "is not a complete .npy file"),
+    ],
+)
+def test_impossible_headers_raise(header, message, tmp_path):
+    (tmp_path / "a.npy").write_bytes(npy_with_header(header))
+    with pytest.raises(FileFormatError, match=rf"a\.npy .*{message}") as caught:
+        open_store(tmp_path / "a.npy")
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+def test_an_archive_with_an_impossible_array_raises(tmp_path):
+    for name, header in (("x", "(9999999999999, 4)"), ("label", "(9999999999999,)")):
+        with zipfile.ZipFile(tmp_path / "a.npz", "a") as archive:
+            about = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {header}}}"
+            archive.writestr(f"{name}.npy", npy_with_header(about))
+    with pytest.raises(FileFormatError, match=r"a\.npz is a damaged .*array x declares the shape \(9999999999999, 4\)"):
+        open_store(tmp_path / "a.npz")

@@ -181,3 +181,17 @@ def test_a_name_with_glob_characters_is_a_file_first(tmp_path, truth):
 def test_a_pipe_is_rejected_without_waiting(tmp_path):
     os.mkfifo(tmp_path / "a.npy")
     refused(tmp_path / "a.npy", 'is not a regular file: pass "-"')
+
+
+def test_the_folder_of_an_unknown_user_does_not_exist():
+    refused("~no_such_user_1/a.npy", "~no_such_user_1/a.npy does not exist, and neither does its folder")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="file names of other systems are text")
+@pytest.mark.parametrize("form", [f for f in FORMATS if "shards" not in f.name], ids=repr)
+def test_a_file_name_that_is_not_utf8(form, written, tmp_path):
+    path = os.fsencode(tmp_path) + b"/\xff" + form.name.encode()
+    os.link(written(form), path)
+    store = open_store(os.fsdecode(path))
+    assert sum(len(chunk) for chunk in store.chunks()) == N
+    store.take([0, N - 1])

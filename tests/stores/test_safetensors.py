@@ -7,6 +7,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from isoscope import InputError
+from isoscope.errors import FileFormatError
 from isoscope.stores.open import open_store
 
 
@@ -61,6 +62,8 @@ def test_precision_below_16_bits_raises(tmp_path):
         ({"dtype": "F32", "shape": [-2, -2], "data_offsets": [0, 16]}, 16, r"do not match shape \[-2, -2\]"),
         ({"dtype": "F32", "shape": [2, 2], "data_offsets": [4, 20]}, 20, "16 bytes at offset 4"),
         ({"dtype": "F32", "shape": [2, 2]}, 16, "data_offsets"),
+        ({"dtype": "F32", "shape": [2.0, 2], "data_offsets": [0, 16]}, 16, "not integers"),
+        ({"dtype": "F32", "shape": [True, 4], "data_offsets": [0, 16]}, 16, "not integers"),
         ({"dtype": "odd", "shape": [2, 2], "data_offsets": [0, 16]}, 16, "odd"),
         ([], 16, ""),
     ],
@@ -74,3 +77,11 @@ def test_tensors_that_do_not_fill_the_file_are_rejected(tmp_path, about, body, w
     path.write_bytes((2**40).to_bytes(8, "little") + head)
     with pytest.raises(InputError, match="the header would take 1099511627776 bytes"):
         open_store(path)
+
+
+def test_a_deeply_nested_header_raises(tmp_path):
+    head = b'{"v": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    (tmp_path / "a.safetensors").write_bytes(len(head).to_bytes(8, "little") + head)
+    with pytest.raises(FileFormatError, match=r"a\.safetensors is a damaged or truncated safetensors file") as caught:
+        open_store(tmp_path / "a.safetensors")
+    assert len(str(caught.value)) < 500

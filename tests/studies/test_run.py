@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 import isoscope
+from isoscope._core.errors import FileFormatError
 from isoscope._io.files import lock_folder
 from isoscope.studies import run as running
 from isoscope.studies.formatting import figure_name, file_name
@@ -265,7 +266,51 @@ def test_folder_with_other_files_is_not_changed(tmp_path):
     assert (tmp_path / "mine" / "diary.txt").read_text() == "dear diary"
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"key": "other", "result": {}, "seconds": 1}', '{"key": "three/seed-0"}'])
+@pytest.mark.parametrize("change", [{"sum": "x"}, {"sum": 2.0}, {"other": 1}])
+def test_a_changed_arm_is_named(tmp_path, change):
+    run(tmp_path / "run", seeds=[0])
+    path = tmp_path / "run" / "arms" / f"{file_name('three/seed-0')}.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"result": content["result"] | change}))
+    with pytest.raises(FileFormatError, match=r"three--seed-0-\w+.json is not .*changed after .*checksum.*remove it"):
+        run(tmp_path / "run", seeds=[0])
+
+
+def test_an_arm_without_a_checksum_is_read_and_named_if_the_study_cannot_use_it(tmp_path):
+    first = run(tmp_path / "run", seeds=[0])
+    path = tmp_path / "run" / "arms" / f"{file_name('three/seed-0')}.json"
+    content = json.loads(path.read_text())
+    del content["checksum"]  # earlier versions wrote none
+    path.write_text(json.dumps(content))
+    assert numbers(run(tmp_path / "run", seeds=[0])) == numbers(first)
+    path.write_text(json.dumps(content | {"result": {"x": []}}))
+    with pytest.raises(FileFormatError, match=r"three--seed-0-\w+.json or another .*KeyError.*remove it") as caught:
+        run(tmp_path / "run", seeds=[0])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "change", [{"parameters": 3}, {"study": None}, {"models": []}, {"weights": "x"}, {"data": None}, {"quick": [[]]}]
+)
+def test_damaged_settings_raise_one_line_error(tmp_path, change):
+    run(tmp_path / "run", seeds=[0])
+    path = tmp_path / "run" / "settings.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(isoscope.InputError, match=r"settings\.json cannot be read|different settings") as caught:
+        run(tmp_path / "run", seeds=[0])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        '{"seconds": "1", "key": "three/seed-0", "result": {}}',
+        '{"key": "other", "result": {}, "seconds": 1}',
+        '{"key": "three/seed-0"}',
+    ],
+)
 def test_a_damaged_arm_is_named(tmp_path, text):
     run(tmp_path / "run", seeds=[0])
     (tmp_path / "run" / "arms" / f"{file_name('three/seed-0')}.json").write_text(text)

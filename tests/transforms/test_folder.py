@@ -235,6 +235,25 @@ def test_invalid_folders_raise_one_line_error(source, vectors, tmp_path, where):
     assert "\n" not in str(told.value)
 
 
+@pytest.mark.parametrize("change", [{"about": 3}, {"about": ["x"]}, {"parts": None}, {"schema": "x" * 5000}])
+def test_damaged_manifest_raises_one_line_error(source, vectors, tmp_path, change):
+    repair = isoscope.Center().fit(vectors)
+    isoscope.repair_store(source, repair, tmp_path / "out")
+    path = tmp_path / "out" / "_repaired.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(isoscope.InputError, match=r"_repaired\.json cannot be read|different settings") as told:
+        isoscope.repair_store(source, repair, tmp_path / "out")
+    assert "\n" not in str(told.value)
+    assert len(str(told.value)) < 600
+
+
+def test_manifest_that_is_not_utf8_is_incomplete(source, vectors, tmp_path):
+    isoscope.repair_store(source, isoscope.Center().fit(vectors), tmp_path / "out")
+    (tmp_path / "out" / "_repaired.json").write_bytes(b"\xa0")
+    with pytest.warns(isoscope.DataWarning, match="is incomplete"):
+        open_store(tmp_path / "out")
+
+
 def test_an_existing_folder_may_have_a_dot_in_its_name(source, vectors, tmp_path):
     (tmp_path / "vectors-1.5").mkdir()
     assert isoscope.repair_store(source, isoscope.Center().fit(vectors), tmp_path / "vectors-1.5") == ROWS

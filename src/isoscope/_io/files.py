@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from isoscope._core.errors import OutputError
+
+fcntl: Any
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks
+    fcntl = None
 
 _REMOVED_SUFFIX = ".gone"  # suffix of folders that are being removed
 
@@ -21,23 +29,68 @@ def atomic_replace(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path in the same folder; the file replaces `path` on success and is removed if an error occurs.
 
     If `path` is a symbolic link, its target is replaced, not the link. The new file keeps the permissions of the old
-    one. Devices and pipes are written to directly.
+    one. Devices and pipes are written to directly. Temporary files for `path` whose processes were killed are removed.
     """
     path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file() and not path.is_dir():
         yield path
         return
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    _remove_leftovers(path)
+    temporary, lock = _create_temporary(path)
     try:
-        temporary.touch(exist_ok=False)
+        mode = temporary.stat().st_mode
         yield temporary
-        if path.is_file():
-            shutil.copymode(path, temporary)
+        wanted = path.stat().st_mode if path.is_file() else mode
+        if temporary.stat().st_mode != wanted:  # safetensors creates files that only their owner can read
+            temporary.chmod(stat.S_IMODE(wanted))
         sync(temporary)
         os.replace(temporary, path)
         sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def _create_temporary(path: Path) -> tuple[Path, int | None]:
+    """Create a temporary file beside `path`; return it, and an open descriptor that keeps it locked, if possible."""
+    while True:
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+        lock = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        if fcntl is None:
+            os.close(lock)
+            return temporary, None
+        is_mine = True
+        try:
+            lock_file(lock)
+        except BlockingIOError:
+            is_mine = False
+        except OSError:  # the file system has no locks; then no other process can lock the file and remove it
+            pass
+        if is_mine and os.fstat(lock).st_nlink:
+            return temporary, lock
+        os.close(lock)  # another process took the file for a leftover before it was locked
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove temporary files for `path` that no process has locked, because their processes were killed."""
+    if fcntl is None:
+        return
+    pattern = re.compile(re.escape(f".{path.name}.") + r"[0-9a-f]{16}\.part")
+    with suppress(OSError), os.scandir(path.parent) as entries:
+        for entry in entries:
+            if pattern.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                with suppress(OSError), open(entry.path, "rb") as file:
+                    lock_file(file)
+                    os.unlink(entry.path)
+
+
+def expand_user(path: str | os.PathLike[str]) -> Path:
+    """Return a path with ~ replaced by a home folder; ~name stays as it is if there is no such user.
+
+    `Path.expanduser` raises a RuntimeError in this case.
+    """
+    return Path(os.path.expanduser(path))
 
 
 def remove_folder(folder: Path) -> None:
@@ -63,9 +116,7 @@ def sync(path: Path) -> None:
 
 def lock_file(lock: IO[bytes] | int) -> None:
     """Lock an open file or folder until it is closed or the process ends; raise `OSError` if it is already locked."""
-    with suppress(ImportError):  # Windows has no such lock
-        import fcntl
-
+    if fcntl is not None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 

@@ -14,6 +14,8 @@ from isoscope._io.files import atomic_replace
 if TYPE_CHECKING:
     import os
 
+_MOST_DIGITS = 300  # of an integer; float64 reaches 1e308
+
 
 def jsonable(value: Any) -> Any:
     """Return a value that JSON can represent: NumPy values become Python values, NaN and infinity become None.
@@ -33,20 +35,81 @@ def jsonable(value: Any) -> Any:
     return value
 
 
+def parse_json(text: str) -> Any:
+    """Return the value of JSON text; raise a `ValueError` for text that is not strict JSON.
+
+    NaN, infinity, numbers beyond float64 and lone surrogates are errors, because isoscope never writes them.
+
+    >>> parse_json('{"share": 0.5, "missing": null}')
+    {'share': 0.5, 'missing': None}
+    >>> parse_json('{"share": NaN}')
+    Traceback (most recent call last):
+    ...
+    ValueError: NaN is not a JSON number
+    """
+    try:
+        content = json.loads(text, parse_float=_parse_float, parse_int=_parse_integer, parse_constant=_parse_float)
+    except RecursionError as error:
+        raise ValueError("its values are nested too deeply") from error
+    if "\\u" in text:
+        json.dumps(content, ensure_ascii=False).encode()  # raises a UnicodeEncodeError, which is a ValueError
+    return content
+
+
+def _parse_float(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{shorten(text)} is not a JSON number")
+    return number
+
+
+def _parse_integer(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise ValueError(f"{shorten(text)} is too large")
+    return int(text)
+
+
+def check_type(value: Any, expected: type | tuple[type, ...], name: str) -> Any:
+    """Return a value from a JSON file; raise a `ValueError` if it has another type.
+
+    >>> check_type("0.1", float, "share")
+    Traceback (most recent call last):
+    ...
+    ValueError: share is '0.1': need float
+    """
+    kinds = expected if isinstance(expected, tuple) else (expected,)
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        words = " or ".join("null" if kind is type(None) else kind.__name__ for kind in kinds)
+        raise ValueError(f"{name} is {shorten(repr(value))}: need {words}")
+    return value
+
+
+def check_names(value: Any, name: str) -> dict[str, str]:
+    """Return an object whose values are strings; raise a `ValueError` for anything else."""
+    return {key: check_type(text, str, f"{name}.{key}") for key, text in check_type(value, dict, name).items()}
+
+
+def shorten(text: str, most: int = 60) -> str:
+    """Return text cut to a length that fits into an error message."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
 def read_json(path: str | os.PathLike[str], schema: str, written_by: str) -> dict[str, Any]:
     """Return the object in a JSON file; raise an `InputError` if it does not have this schema.
 
     `written_by` is the command or function that writes such files; the error message includes it.
     """
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = parse_json(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise FileFormatError(f"{path} is not JSON: {error}") from error
+    except ValueError as error:
+        raise FileFormatError(f"{path} is not JSON: {shorten(str(error), 200)}") from error
     found = content.get("schema") if isinstance(content, dict) else None
     if found != schema:
-        raise FileFormatError(f"{path} has schema {found!r}: need {schema!r}, as written by `{written_by}`")
+        raise FileFormatError(
+            f"{path} has schema {shorten(repr(found))}: need {schema!r}, as written by `{written_by}`"
+        )
     return dict(content)
 
 

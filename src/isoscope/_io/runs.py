@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
@@ -11,7 +10,7 @@ from typing import Any
 
 from isoscope._core.errors import FileFormatError, OutputError
 from isoscope._io.files import lock_folder, sync
-from isoscope._io.json import jsonable, write_json
+from isoscope._io.json import jsonable, parse_json, shorten, write_json
 
 Settings = Mapping[str, Any]
 
@@ -135,7 +134,10 @@ class RunFolder:
             return None
         earlier = self.read()
         before = earlier[self.settings_key] if self.settings_key else earlier
-        found = (compare or differences)(before, jsonable(dict(settings)))
+        try:
+            found = (compare or differences)(before, jsonable(dict(settings)))
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise self._damage(f"{type(error).__name__} {error}") from error
         if found and self.has_parts():
             raise OutputError(f"{self.path} contains a run with different settings: {'; '.join(found)}; {self._advice}")
         return None if found else earlier
@@ -149,16 +151,19 @@ class RunFolder:
     def read(self) -> dict[str, Any]:
         """Return the content of the manifest; raise a `FileFormatError` if it is damaged or has another schema."""
         try:
-            content = json.loads(self.manifest.read_text(encoding="utf-8"))
+            content = parse_json(self.manifest.read_text(encoding="utf-8"))
             if not isinstance(content, dict) or "schema" not in content:
                 raise ValueError("isoscope did not write it")
             if content["schema"] != self.schema:
-                raise ValueError(f"its schema is {content['schema']!r}, not {self.schema!r}")
+                raise ValueError(f"its schema is {shorten(repr(content['schema']))}, not {self.schema!r}")
             if self.settings_key and not isinstance(content[self.settings_key], dict):
                 raise ValueError(f'the field "{self.settings_key}" is missing')
         except (OSError, ValueError, LookupError, TypeError) as error:
-            raise FileFormatError(f"{self.manifest} cannot be read ({error}): {self._advice}") from error
+            raise self._damage(str(error)) from error
         return dict(content)
+
+    def _damage(self, why: str) -> FileFormatError:
+        return FileFormatError(f"{self.manifest} cannot be read ({shorten(why, 200)}): {self._advice}")
 
     def write(self, content: Settings) -> None:
         """Atomically replace the content of the manifest."""
@@ -228,4 +233,6 @@ def differences(old: Settings, new: Settings, phrases: Mapping[str, str] | None 
 
 
 def _format_setting(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list) else "not set" if value is None else str(value)
+    if value is None:
+        return "not set"
+    return shorten(",".join(map(str, value)) if isinstance(value, list) else str(value), 100)

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from isoscope._core.errors import FileFormatError, InputError, MissingValueError, NotFoundError, ShapeError, plural
+from isoscope._io.files import expand_user
 from isoscope._io.lines import choose_delimiter, read_lines
 
 TableFormat = Literal["csv", "tsv", "json", "parquet"]
@@ -135,7 +136,7 @@ def open_table(
     ...     print(batch.columns, list(batch.lines))
     {'id': ['007', '8'], 'text': ['a, b', None]} [2, 3]
     """
-    path = Path(path).expanduser()
+    path = expand_user(path)
     if path.is_dir():
         raise NotFoundError(f"{path} is a folder: pass a .csv, .tsv, .jsonl or .parquet file")
     if not path.exists():

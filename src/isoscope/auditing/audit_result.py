@@ -7,13 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 import isoscope
 from isoscope._core.arrays import check_integer, check_real
 from isoscope._core.errors import FileFormatError, NotFoundError, ParameterError
 from isoscope._io.files import atomic_replace
-from isoscope._io.json import jsonable, read_json, write_json
+from isoscope._io.json import check_names, check_type, jsonable, read_json, shorten, write_json
 from isoscope._render import render
 from isoscope.auditing.finding import VERDICTS, Finding, worst_verdict
 from isoscope.auditing.findings import judge
@@ -139,19 +137,20 @@ class Audit:
         """Create an audit from a dict returned by `to_dict`; error messages mention `path`."""
         try:
             return cls(
-                source=content["source"]["name"],
+                source=check_type(content["source"]["name"], str, "source"),
                 n=check_integer(content["source"]["rows"], "rows"),
                 d=check_integer(content["source"]["dimensions"], "dimensions"),
-                dtype=content["source"]["dtype"],
+                dtype=check_type(content["source"]["dtype"], str, "dtype"),
                 settings=Settings.from_dict(content["settings"]),
-                findings=[Finding.from_dict(finding) for finding in content["findings"]],
-                skipped=content["skipped"],
-                similarity=Similarity(**{name: np.asarray(values) for name, values in content["similarity"].items()}),
-                columns=content["columns"],
-                version=content["isoscope"],
+                findings=[Finding.from_dict(finding) for finding in check_type(content["findings"], list, "findings")],
+                skipped=check_names(content["skipped"], "skipped"),
+                similarity=Similarity.from_dict(check_type(content["similarity"], dict, "similarity")),
+                columns=check_names(content["columns"], "columns"),
+                version=check_type(content["isoscope"], str, "isoscope"),
             )
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise FileFormatError(f"{path} is not a complete audit: {type(error).__name__} {error}") from error
+            why = shorten(f"{type(error).__name__} {error}", 200)
+            raise FileFormatError(f"{path} is not a complete audit: {why}") from error
 
     def to_html(self, path: str | os.PathLike[str], *, baseline: Audit | None = None) -> None:
         """Atomically write the report as HTML; if `baseline` is given, include the changes since the baseline."""

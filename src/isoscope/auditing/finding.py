@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from isoscope._io.json import jsonable
+from isoscope._io.json import check_type, jsonable
 
 if TYPE_CHECKING:
     from isoscope._core.types import Verdict
@@ -138,6 +138,11 @@ class Finding:
     def from_dict(cls, content: dict[str, Any]) -> Finding:
         """Create a finding from a dict returned by `to_dict`."""
 
+        for name in ("name", "title", "form", "source", "meaning", "advice"):
+            check_type(content[name], str, name)
+        for name, kind in (("rows", int), ("sampled", bool), ("details", dict), ("ok", list), ("bearable", list)):
+            check_type(content[name], kind, f"{content['name']}.{name}")
+
         def ends(pair: list[float | None]) -> tuple[float, float]:
             return (-math.inf if pair[0] is None else pair[0], math.inf if pair[1] is None else pair[1])
 
@@ -150,8 +155,7 @@ class Finding:
             *content["bearable"],
         ]
         for number in numbers:
-            if number is not None and (isinstance(number, bool) or not isinstance(number, int | float)):
-                raise TypeError(f"{content['name']} has the value {number!r}: need a number")
+            check_type(number, (int, float, type(None)), content["name"])
         same = ("name", "title", "low", "high", "form", "meaning", "advice", "rows", "sampled", "details")
         judged = Range(ends(content["ok"]), ends(content["bearable"]), content["source"], content["null"])
         value = math.nan if content["value"] is None else float(content["value"])

@@ -12,10 +12,10 @@ import numpy as np
 
 import isoscope
 from isoscope._core.arrays import check_integer
-from isoscope._core.errors import FileFormatError, plural
+from isoscope._core.errors import FileFormatError, InputError, plural
 from isoscope._core.threads import map_in_threads
 from isoscope._io.files import atomic_replace
-from isoscope._io.json import jsonable, read_json, write_json
+from isoscope._io.json import check_names, check_type, jsonable, read_json, shorten, write_json
 from isoscope._render import render
 from isoscope.auditing.audit_result import Audit, make_printable
 from isoscope.auditing.finding import VERDICTS
@@ -205,19 +205,27 @@ class GroupedAudit:
         """Read a grouped audit that was written by `to_json`; the file does not contain the chart data."""
         content = read_json(path, SCHEMA, "isoscope audit --by … --json")
         try:
+            ordered = check_type(content["ordered"], bool, "ordered")
+            kinds = (int, float) if ordered else (int, float, str)
             return cls(
-                source=content["source"],
-                by=content["by"],
-                groups={group["name"]: Audit.from_dict(group["audit"], path) for group in content["groups"]},
-                values={group["name"]: group["value"] for group in content["groups"]},
-                ordered=bool(content["ordered"]),
-                skipped=content["skipped"],
+                source=check_type(content["source"], str, "source"),
+                by=check_type(content["by"], str, "by"),
+                groups={
+                    check_type(group["name"], str, "name"): Audit.from_dict(group["audit"], path)
+                    for group in check_type(content["groups"], list, "groups")
+                },
+                values={group["name"]: check_type(group["value"], kinds, "value") for group in content["groups"]},
+                ordered=ordered,
+                skipped=check_names(content["skipped"], "skipped"),
                 left_out=check_integer(content["left_out"], "left_out"),
                 settings=Settings.from_dict(content["settings"]),
-                version=content["isoscope"],
+                version=check_type(content["isoscope"], str, "isoscope"),
             )
+        except InputError:
+            raise
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            raise FileFormatError(f"{path} is not a complete grouped audit: {type(error).__name__} {error}") from error
+            why = shorten(f"{type(error).__name__} {error}", 200)
+            raise FileFormatError(f"{path} is not a complete grouped audit: {why}") from error
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write the report as one self-contained HTML page, atomically."""

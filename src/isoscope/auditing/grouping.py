@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope._core.errors import plural
+from isoscope._core.errors import MissingValueError, plural
 from isoscope.stores.shards import natural_sort_key
 
 if TYPE_CHECKING:
@@ -73,6 +73,12 @@ def group_rows(values: np.ndarray, most: int = MAX_GROUPS) -> Grouping:
     """
     if values.dtype.kind == "O":
         return _group_by_name(values, most)
+    infinite = np.isinf(values)
+    if infinite.any():
+        raise MissingValueError(
+            f"the column to group by contains {values[infinite][0]} in row {int(np.argmax(infinite))} "
+            f"({plural(int(infinite.sum()), 'such row')}): need finite numbers or names"
+        )
     different, codes = np.unique(values, return_inverse=True)
     if len(different) > most:
         return _group_by_range(different, codes)

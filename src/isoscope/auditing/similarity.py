@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isoscope._core.cosine_histogram import GRID
+from isoscope._io.json import check_type
 
 if TYPE_CHECKING:
     from isoscope._core.cosine_histogram import CosineHistogram
@@ -47,6 +48,21 @@ class Similarity:
         nearest = np.sort(1 - around.distances[:, 0].astype(np.float64) ** 2 / 2)
         nearer = np.searchsorted(nearest, GRID) / len(nearest)
         return cls(_SHARES, pairs, np.quantile(nearest, _SHARES), GRID, below, nearer)
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> Similarity:
+        """Create the quantiles from a dict returned by `to_dict`; raise a `ValueError` if the arrays do not fit."""
+        lists = {name: check_type(values, list, f"similarity.{name}") for name, values in content.items()}
+        for name, values in lists.items():
+            for value in values:
+                check_type(value, (int, float, type(None)), f"similarity.{name}")
+        found = cls(**{name: np.array(values, np.float64) for name, values in lists.items()})  # None becomes NaN
+        for axis, names in ((found.shares, ("pairs", "nearest")), (found.cosines, ("pairs_below", "nearest_below"))):
+            for name in names:
+                length = len(lists[name])
+                if length != len(axis) and (length or name.startswith("pairs")):
+                    raise ValueError(f"similarity.{name} has {length} values: need {len(axis)}")
+        return found
 
     def percentile(self, cosine: float) -> float:
         """Return the percentage of random pairs below this cosine, interpolated between steps of 0.01."""

@@ -19,6 +19,8 @@ from isoscope.cli.session import (
     INTERNAL,
     INTERRUPTED,
     Interruption,
+    address_space,
+    check_address_space,
     command_arguments,
     handle_signals,
     interrupted,
@@ -42,6 +44,16 @@ for _module in (demo, audit, stores, repair, advise, embed, finetune, study):
 
 _DISK_FULL_MESSAGES = ("No space left on device", "PytorchStreamWriter failed writing file")
 """The messages by which libraries report a full disk in errors other than OSError."""
+_OUT_OF_MEMORY_MESSAGES = (
+    "failed to map segment",
+    "Cannot allocate memory",
+    "can't start new thread",
+    "Failed to launch worker thread",
+    "libllvmlite",
+    "bad_alloc",
+)
+"""The messages by which libraries report that the address space is too small."""
+_LONGEST_REASON = 120  # characters; llvmlite guesses at other causes in three sentences
 
 
 def _print_version(is_requested: bool) -> None:
@@ -60,6 +72,7 @@ def _isoscope(
     debug: Annotated[bool, typer.Option("--debug", help="Show a traceback if the command fails.")] = False,
 ) -> None:
     """Measure the shape of an embedding space, find its problems and repair them."""
+    check_address_space()
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -113,16 +126,32 @@ def _describe(error: BaseException) -> tuple[str, int]:
         return f"interrupted; {error}", INTERRUPTED
     if isinstance(error, KeyboardInterrupt) or interrupted.is_set():  # a library may raise another error instead
         return "interrupted; existing files are unchanged", INTERRUPTED
+    if _is_out_of_memory(error):
+        return _describe_lack_of_memory(error), BAD_INPUT
     if isinstance(error, InputError):
         return str(error), BAD_INPUT
-    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
-        return f"out of memory ({error}): set a limit below the free memory, such as --max-memory 2GB", BAD_INPUT
     if isinstance(error, OSError):
         return _describe_os_error(error), BAD_INPUT
     if any(message in str(error) for message in _DISK_FULL_MESSAGES):
         return _describe_os_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))), BAD_INPUT
     first_line = f"{type(error).__name__}: {error}".splitlines()[0]
     return f"this is a bug in isoscope ({first_line}); please report it with the output of --debug", INTERNAL
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return True
+    return address_space() is not None and any(message in str(error) for message in _OUT_OF_MEMORY_MESSAGES)
+
+
+def _describe_lack_of_memory(error: BaseException) -> str:
+    limit, reason = address_space(), f" ({error})" if 0 < len(str(error)) <= _LONGEST_REASON else ""
+    if limit is not None:
+        return (
+            f"out of memory{reason}: the address space is limited to {limit / 1e6:.0f} MB (ulimit -v): raise that "
+            "limit, or use one thread (OMP_NUM_THREADS=1)"
+        )
+    return f"out of memory{reason}: set a limit below the free memory, such as --max-memory 2GB"
 
 
 def _describe_os_error(error: OSError) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, TextIO
 
-from isoscope._core.errors import DataWarning, plural
+from isoscope._core.errors import DataWarning, ParameterError, plural
 from isoscope._core.printable import REMOVED, escape_controls, find_secrets, to_printable
 from isoscope._io.progress import ProgressBar
 
@@ -39,6 +39,7 @@ class Interruption(Exception):
     """An interruption by Ctrl-C, with a message that states what the command has finished."""
 
 
+_MIN_ADDRESS_SPACE = 400 * 10**6  # bytes; at least numpy, numba and pyarrow are loaded
 _MIN_SECRET = 4  # shorter texts would also be removed from ordinary words
 
 _ASCII = str.maketrans(
@@ -138,6 +139,26 @@ class InterruptibleProgressBar(ProgressBar):
         if interrupted.is_set():
             raise KeyboardInterrupt
         super().__call__(stage, done, share, note)
+
+
+def check_address_space() -> None:
+    """Raise an error if the address space is too small for the libraries, which would crash in different ways."""
+    limit = address_space()
+    if limit is not None and limit < _MIN_ADDRESS_SPACE:
+        raise ParameterError(
+            f"the address space is limited to {limit / 1e6:.0f} MB (ulimit -v), but the libraries of isoscope need at "
+            f"least {_MIN_ADDRESS_SPACE / 1e6:.0f} MB: raise that limit; to limit memory, use --max-memory"
+        )
+
+
+def address_space() -> int | None:
+    """Return the limit of the address space in bytes, or None if there is none."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
 
 
 def resume_command() -> str:

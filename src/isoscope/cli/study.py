@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isoscope._core.errors import ParameterError, plural
+from isoscope._io.files import expand_user
 from isoscope.cli.options import RunFolderOption, parse_seeds
 from isoscope.cli.session import InterruptibleProgressBar, Interruption, report_written, resume_command, show
 
@@ -186,7 +187,7 @@ def run(
     from isoscope.studies.run import run_study
     from isoscope.studies.study import study
 
-    folder = output.expanduser()
+    folder = expand_user(output)
     parameters: dict[str, Any] = _parse_settings([*(settings or []), *([] if seeds is None else [f"seeds={seeds}"])])
     if "seeds" in parameters and "seeds" in study(name).parameters:
         parameters["seeds"] = parse_seeds(parameters["seeds"])

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from isoscope._core.errors import FileFormatError
+from isoscope._io.files import expand_user
 
 _SENTENCE_MODEL = "SentenceTransformer"
 _MODULE = re.compile(r"sentence_transformers(\.\w+)*\.(models|modules)(\.\w+)*\.[A-Z]\w*", re.ASCII)
@@ -38,7 +39,7 @@ def is_sentence_model(model: str) -> bool:
 
 def _model_file(model: str, name: str) -> Path | None:
     """Return a file of a model, downloaded if necessary, or None if the model has no such file."""
-    folder = Path(model).expanduser()
+    folder = expand_user(model)
     if folder.is_dir():
         return folder / name if (folder / name).is_file() else None
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isoscope._core.errors import OutputError
-from isoscope._io.files import remove_folder
+from isoscope._io.files import expand_user, remove_folder
 from isoscope.stores.manifest import EMBEDDING_MANIFEST, embedding_run
 from isoscope.stores.open import open_store
 from isoscope.stores.write import TABLE_ENDINGS, check_writable, write_store
@@ -27,7 +27,7 @@ class OutputPath:
     @classmethod
     def parse(cls, output: str | os.PathLike[str]) -> OutputPath:
         """Return the output that a path denotes; raise an `OutputError` if it can be neither a folder nor a file."""
-        path = Path(output).expanduser()
+        path = expand_user(output)
         if path.suffix.lower() not in TABLE_ENDINGS:
             if path.suffix and not path.is_dir():
                 raise OutputError(

@@ -6,12 +6,12 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from isoscope._core.errors import NotFoundError
+from isoscope._io.files import expand_user
 from isoscope.embedding.tokens import Tokens
 from isoscope.stores.open import open_store
 from isoscope.stores.word_vectors import word_folder_files
@@ -121,10 +121,10 @@ class WordEmbedder:
 
 def open_words(model: str) -> WordEmbedder | None:
     """Open word vectors in a file, or in a folder with `vectors.npy` and `words.txt`; return None for anything else."""
-    return WordEmbedder(open_store(Path(model).expanduser()), model) if is_word_source(model) else None
+    return WordEmbedder(open_store(expand_user(model)), model) if is_word_source(model) else None
 
 
 def is_word_source(model: str) -> bool:
     """Return whether a path denotes word vectors: a file, or a folder with `vectors.npy` and `words.txt`."""
-    path = Path(model).expanduser()
+    path = expand_user(model)
     return path.is_file() or word_folder_files(path) is not None

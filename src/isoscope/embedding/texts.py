@@ -16,6 +16,7 @@ from isoscope._core.errors import (
     ParameterError,
     ShapeError,
 )
+from isoscope._io.files import expand_user
 from isoscope._io.lines import read_lines
 from isoscope._io.tables import check_unique, format_names, open_table, parse_integer, table_format
 from isoscope.stores.columns import ColumnSpec, choose_columns
@@ -142,7 +143,7 @@ def _check_no_parts(name: str, config: str | None, part: str | None) -> None:
 
 
 def _open_path(name: str, columns: _TextColumns, split: str, config: str | None, part: str | None) -> Texts:
-    path = Path(name).expanduser()
+    path = expand_user(name)
     if not os.path.exists(path) and (len(name.split()) > 1 or len(name) > 200):
         raise NotFoundError(f"{name[:60]!r} does not exist: need a file; to embed this text itself, pass it in a list")
     if path.is_file():

@@ -25,6 +25,7 @@ from isoscope.training.loading import (
     longest_input,
     mute_transformers,
     resolve_model_path,
+    shorten_load_error,
 )
 
 if TYPE_CHECKING:
@@ -294,8 +295,9 @@ def _load(name: str, trust: bool) -> tuple[nn.Module, Any, Any, str]:
             raise FileFormatError(why) from error
         try:
             tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=trust)
+            tokenizer("a")  # some damage shows only in use
         except LOAD_ERRORS as error:
-            why = " ".join(str(error).split())[:200]
+            why = shorten_load_error(error)
             raise NotFoundError(
                 f"the tokenizer of {name} cannot be loaded: {why}; need its files, such as tokenizer.json"
             ) from error

@@ -6,14 +6,18 @@ import hashlib
 import json
 import shutil
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 
-from isoscope._core.errors import FileFormatError
+from isoscope._core.errors import FileFormatError, InputError
 from isoscope._io.files import atomic_replace
+from isoscope._io.json import check_type, parse_json
+from isoscope.training.loading import shorten_load_error
 
 _HASHES = "weights.json"
 """The file in a checkpoint with a hash of each weight."""
@@ -24,9 +28,9 @@ def last_checkpoint(folder: Path) -> Path | None:
     whole = []
     for path in folder.glob("checkpoint-*"):
         try:
-            step = json.loads((path / "trainer_state.json").read_text(encoding="utf-8"))["global_step"]
+            step = parse_json((path / "trainer_state.json").read_text(encoding="utf-8"))["global_step"]
             _check_files(path)
-            whole.append((step, path))
+            whole.append((check_type(step, int, "global_step"), path))
         except (OSError, ValueError, KeyError, TypeError, SafetensorError):
             shutil.rmtree(path, ignore_errors=True)
     return max(whole)[1] if whole else None
@@ -60,14 +64,15 @@ def restore_weights(model: Any, checkpoint: Path) -> None:
     A checkpoint contains the names of the model's original file, such as ``LayerNorm.gamma``, which may differ from
     those of the model's parameters. Loading it like any other model translates them; the Trainer alone does not.
     """
-    with torch.random.fork_rng([]):
+    with torch.random.fork_rng([]), explain_damage(checkpoint):
         saved, report = type(model).from_pretrained(
             checkpoint, dtype=torch.float32, trust_remote_code=False, output_loading_info=True
         )
     model.load_state_dict(saved.state_dict())
     wrong = sorted(report["missing_keys"])
     if (checkpoint / _HASHES).exists():
-        hashes = json.loads((checkpoint / _HASHES).read_text(encoding="utf-8"))
+        with explain_damage(checkpoint):
+            hashes = dict(parse_json((checkpoint / _HASHES).read_text(encoding="utf-8")))
         restored = _hash_weights(model)
         wrong = sorted(name for name in hashes.keys() | restored.keys() if hashes.get(name) != restored.get(name))
     if wrong:
@@ -75,6 +80,20 @@ def restore_weights(model: Any, checkpoint: Path) -> None:
             f"{checkpoint} does not restore {len(wrong)} of the {len(model.state_dict())} weights, such as {wrong[0]}: "
             "remove this folder to train the seed from the start"
         )
+
+
+@contextmanager
+def explain_damage(checkpoint: str | Path | None) -> Iterator[None]:
+    """Convert any error while a checkpoint is read into a `FileFormatError` that names it."""
+    try:
+        yield
+    except (InputError, MemoryError):
+        raise
+    except Exception as error:  # damaged files cause any exception in transformers and torch
+        raise FileFormatError(
+            f"{checkpoint} cannot be resumed ({shorten_load_error(error)}): remove this folder to train the seed from "
+            "the start"
+        ) from error
 
 
 def _hash_weights(model: torch.nn.Module) -> dict[str, str]:

@@ -427,7 +427,9 @@ def _read_finished_seeds(folder: RunFolder, seeds: list[int], *, keep_model: boo
 
 def _read_outcome(path: Path) -> SeedOutcome:
     try:
-        return SeedOutcome.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        outcome = SeedOutcome.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        _ = outcome.final, outcome.late  # raise an error for values of wrong types
+        return outcome
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise FileFormatError(
             f"{path} cannot be read as the result of a seed ({error}): remove it to train that seed again"

@@ -16,7 +16,7 @@ import torch
 from transformers import DataCollatorWithPadding, Trainer, TrainerCallback, TrainingArguments, set_seed
 from transformers.trainer_callback import PrinterCallback
 
-from isoscope.finetuning.checkpoints import last_checkpoint, record_weights, restore_weights
+from isoscope.finetuning.checkpoints import explain_damage, last_checkpoint, record_weights, restore_weights
 from isoscope.finetuning.result import SeedOutcome, score_logits
 from isoscope.finetuning.samplers import ClassGroupedSampler, LengthGroupedSampler
 from isoscope.finetuning.settings import SCHEDULES
@@ -63,6 +63,14 @@ class FineTuningTrainer(Trainer):
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         restore_weights(self.model if model is None else model, Path(resume_from_checkpoint))
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        with explain_damage(checkpoint):
+            super()._load_optimizer_and_scheduler(checkpoint)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        with explain_damage(checkpoint):
+            super()._load_rng_state(checkpoint)
 
 
 _CHECKPOINT_STEPS = 500

@@ -13,6 +13,7 @@ import numpy as np
 
 from isoscope._core.errors import FileFormatError, InputError
 from isoscope._io.files import atomic_replace
+from isoscope._io.json import shorten
 
 _FORMAT, _VERSION = "isoscope.sketch", 2  # version 2 has groups; a sketch without them is written as version 1
 T = TypeVar("T")
@@ -20,12 +21,13 @@ T = TypeVar("T")
 
 def write(path: str | os.PathLike[str], tensors: dict[str, np.ndarray], numbers: dict[str, Any]) -> None:
     """Atomically write tensors and numbers to a file."""
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     version = _VERSION if any(name.startswith("groups.") for name in tensors) else 1
     about = json.dumps({"version": version, "numbers": numbers, "checksum": checksum(tensors, numbers)})
-    with atomic_replace(path) as temporary:
-        save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, temporary, {_FORMAT: about})
+    content = save({name: np.ascontiguousarray(value) for name, value in tensors.items()}, {_FORMAT: about})
+    with atomic_replace(path) as temporary:  # save_file would replace the locked file by another
+        temporary.write_bytes(content)
 
 
 def checksum(tensors: dict[str, np.ndarray], numbers: dict[str, Any]) -> str:
@@ -50,10 +52,12 @@ def read(path: str | os.PathLike[str], build: Callable[[dict[str, np.ndarray], d
             if _FORMAT not in metadata:
                 raise FileFormatError(f"{path} is a safetensors file, but it does not contain a sketch")
             about = json.loads(metadata[_FORMAT])
+            if not isinstance(about, dict) or not isinstance(about["numbers"], dict):
+                raise TypeError("its numbers are missing")
             if about["version"] > _VERSION:
                 raise FileFormatError(
-                    f"{path} has version {about['version']}, but this version of isoscope reads at most version "
-                    f"{_VERSION}: upgrade isoscope"
+                    f"{path} has version {shorten(str(about['version']))}, but this version of isoscope reads at most "
+                    f"version {_VERSION}: upgrade isoscope"
                 )
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
         if about["checksum"] != checksum(tensors, about["numbers"]):
@@ -61,7 +65,6 @@ def read(path: str | os.PathLike[str], build: Callable[[dict[str, np.ndarray], d
         return build(tensors, about["numbers"])
     except InputError:
         raise
-    except (SafetensorError, LookupError, TypeError, ValueError) as error:
-        raise FileFormatError(
-            f"{path} is not a complete sketch: {type(error).__name__} {error}; create it again"
-        ) from error
+    except (SafetensorError, LookupError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        why = shorten(f"{type(error).__name__} {error}", 200)
+        raise FileFormatError(f"{path} is not a complete sketch: {why}; create it again") from error

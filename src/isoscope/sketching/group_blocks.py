@@ -181,8 +181,12 @@ class GroupBlocks:
         """Return whether all arrays have the same number of blocks and d dimensions."""
         k = len(self.keys)
         flat = {self.keys.shape, self.counts.shape, self.unit_squares.shape}
+        names = {self.names.hashes.shape, self.names.counts.shape} == {(len(self.names.hashes),)}
         return (
-            flat == {(k,)} and self.means.shape == self.unit_sums.shape == (k, d) and self.scatters.shape == (k, d, d)
+            names
+            and flat == {(k,)}
+            and self.means.shape == self.unit_sums.shape == (k, d)
+            and self.scatters.shape == (k, d, d)
         )
 
 

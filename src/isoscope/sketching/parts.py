@@ -99,7 +99,10 @@ class TypeSums:
     @classmethod
     def from_tensors(cls, tensors: dict[str, np.ndarray]) -> TypeSums:
         """Rebuild the sums from their `tensors`."""
-        return cls(**(tensors | {"names": np.asarray(json.loads(tensors["names"].tobytes().decode()))}))
+        names = json.loads(tensors["names"].tobytes().decode())
+        if not isinstance(names, list) or not {type(name) for name in names} <= {str, int, float}:
+            raise TypeError("the names of its types are not strings or numbers")
+        return cls(**(tensors | {"names": np.asarray(names)}))
 
 
 CAPACITY = 2**16

@@ -474,6 +474,7 @@ class Sketch:
     def _from_parts(cls, tensors: dict[str, np.ndarray], numbers: dict[str, Any]) -> Sketch:
         """Build a sketch from saved parts; raise LookupError, TypeError or ValueError if they are inconsistent."""
         own = {f.name for f in fields(cls)} - {"rows", "types", "groups"}
+        _check_types(tensors, numbers)
         level, total = numbers.pop("rows.level"), numbers.pop("rows.total")
         rows = RowCounts(tensors.pop("rows.hashes"), tensors.pop("rows.counts"), total, level)
         kinds = {name[6:]: tensors.pop(name) for name in list(tensors) if name.startswith("types.")}
@@ -491,11 +492,8 @@ class Sketch:
         if shapes != {(loaded.d,)} or loaded.scatter.shape != (loaded.d, loaded.d):
             raise ValueError(f"its arrays have inconsistent shapes: {sorted(shapes)} and {loaded.scatter.shape}")
         fitting = all(each.fits(loaded.d) for each in (loaded.types, loaded.groups) if each is not None)
-        if rows.hashes.shape != rows.counts.shape or not fitting:
+        if not rows.hashes.shape == rows.counts.shape == (len(rows.hashes),) or not fitting:
             raise ValueError("its arrays have inconsistent lengths")
-        for name, kind in (("n", int), ("zeros", int), ("nonfinite", int), ("quartic", float)):
-            if not isinstance(getattr(loaded, name), kind):
-                raise TypeError(f"{name} is {getattr(loaded, name)!r}")
         return loaded
 
     def _tensors(self) -> dict[str, np.ndarray]:
@@ -515,6 +513,22 @@ class Sketch:
         if self.groups is not None:
             numbers |= {f"groups.{name}": value for name, value in self.groups.numbers().items()}
         return numbers
+
+
+def _check_types(tensors: dict[str, np.ndarray], numbers: dict[str, Any]) -> None:
+    """Raise an error if a saved array or number cannot be one of a sketch."""
+    for name, value in tensors.items():
+        last = name.rpartition(".")[2]
+        wanted = {"names": np.uint8, "hashes": np.uint64, "keys": np.uint64, "counts": np.int64}.get(last, np.float64)
+        if value.dtype != wanted:
+            raise TypeError(f"{name} has dtype {value.dtype}: need {np.dtype(wanted)}")
+    for name, value in numbers.items():
+        real = name in ("quartic", "least_norm", "greatest_norm")
+        if isinstance(value, bool) or not isinstance(value, int | float if real else int):
+            raise TypeError(f"{name} is {value!r}: need {'a number' if real else 'an integer'}")
+        most = {"level": 63, "bits": 64}.get(name.rpartition(".")[2], 2**63 - 1)
+        if not real and not 0 <= value <= most:
+            raise ValueError(f"{name} is {value}: need a number from 0 to {most}")
 
 
 def _sketch_chunk(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 _BUFFER_BYTES = 2**20  # bytes buffered for a column chunk
 _PICKED_ROWS = 8_192  # rows that are read at a time to pick some of them
+_BEST_COMPRESSION = 2**15  # of zstd, for equal bytes
 
 
 class Pieces(Protocol):
@@ -211,7 +214,7 @@ class ParquetPieces:
         import pyarrow.parquet as pq
 
         self._path = path
-        with pq.ParquetFile(path) as file:
+        with _open_binary(path) as source, pq.ParquetFile(source) as file:
             self._metadata = file.metadata
             self.schema = file.schema_arrow
         self.lengths = [self._metadata.row_group(i).num_rows for i in range(self._metadata.num_row_groups)]
@@ -224,13 +227,14 @@ class ParquetPieces:
         """See `Pieces`."""
         import pyarrow.parquet as pq
 
-        with pq.ParquetFile(
-            self._path,
-            metadata=self._metadata,
-            page_checksum_verification=True,
-            pre_buffer=False,  # a row group may be larger than memory
-            buffer_size=_BUFFER_BYTES,
-        ) as file:
+        with _open_binary(self._path) as source:
+            file = pq.ParquetFile(
+                source,
+                metadata=self._metadata,
+                page_checksum_verification=True,
+                pre_buffer=False,  # a row group may be larger than memory
+                buffer_size=_BUFFER_BYTES,
+            )
             yield from file.iter_batches(rows, row_groups=[piece], columns=names)
 
 
@@ -238,8 +242,6 @@ class IpcPieces:
     """An Arrow or Feather file in record batches, in the file format or in the stream format that `datasets` writes."""
 
     def __init__(self, path: Path) -> None:
-        import pyarrow as pa
-
         self._path, self._seen = path, file_identity(path.stat())
         with path.open("rb") as file:
             self._stream = file.read(6) != b"ARROW1"
@@ -247,7 +249,7 @@ class IpcPieces:
             reader = self._open(source)
             self.schema = reader.schema
             self._in_place = _is_in_place(source, self._first_batch(reader))
-        with _map_file(path) if self._in_place else pa.OSFile(str(path)) as source:
+        with _map_file(path) if self._in_place else _open_binary(path) as source:
             if self._stream:
                 self.lengths = [sum(len(batch) for batch in self._open(source))]
             else:  # decompress only one column to get the lengths
@@ -264,15 +266,13 @@ class IpcPieces:
 
     def read(self, piece: int, names: list[str], rows: int) -> Iterator[Any]:
         """See `Pieces`."""
-        import pyarrow as pa
-
         if self.can_slice(names):
             for copier, batch in self._mapped_batches(piece, names):
                 for start in range(0, len(batch), rows):
                     yield _validated(copier.rows(batch, start, min(start + rows, len(batch))))
             return
         fields = [self.schema.get_field_index(name) for name in names]
-        with pa.OSFile(str(self._path)) as source:
+        with _open_binary(self._path) as source:
             for batch in self._open(source) if self._stream else [self._open(source, fields).get_batch(piece)]:
                 batch = _validated(batch.select(names))
                 yield from (batch.slice(start, rows) for start in range(0, len(batch), rows))
@@ -318,9 +318,16 @@ def _map_file(path: Path) -> Any:
     import pyarrow as pa
 
     try:
-        return pa.memory_map(str(path))
+        return pa.memory_map(os.fsencode(path))
     except OSError:  # if the file itself is the cause, this also raises an error
-        return pa.OSFile(str(path))
+        return _open_binary(path)
+
+
+def _open_binary(path: Path) -> Any:
+    """Open a file by the bytes of its name, which may not be valid UTF-8."""
+    import pyarrow as pa
+
+    return pa.OSFile(os.fsencode(path))
 
 
 def _is_in_place(source: Any, batch: Any) -> bool:
@@ -372,7 +379,13 @@ def _reraise_as_input_error(where: str) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         what = " ".join(str(error).split())[:200] or type(error).__name__
-        if isinstance(error, MemoryError):  # the file may be fine
+        if isinstance(error, MemoryError):
+            requested = re.search(r"size (\d+)", what)
+            if requested and _is_damage(int(requested[1]), where):
+                raise FileFormatError(
+                    f"{where} cannot be read: it declares {int(requested[1]):,} bytes for a part of one column; "
+                    "if it is damaged, copy it again, else write it in smaller parts"
+                ) from error
             raise MemoryError(f"{where}: {what}") from error
         raise FileFormatError(f"{where} cannot be read: {what}; copy or write it again") from error
 
@@ -383,6 +396,17 @@ def _numpy_dtype(kind: Any) -> np.dtype[Any]:
 
     dtype: np.dtype[Any] = pa.array([], kind).to_numpy(zero_copy_only=False).dtype
     return dtype
+
+
+def _is_damage(requested: int, where: str) -> bool:
+    """Return whether a file cannot need so many bytes at once: more than compression saves, or than the machine has."""
+    with suppress(OSError):
+        if requested > _BEST_COMPRESSION * os.path.getsize(where):
+            return True
+    try:
+        return requested > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # Windows
+        return False
 
 
 def _find_vector_columns(fields: dict[str, Any], wanted: ColumnSpec, where: str) -> tuple[list[str], list[str]]:

@@ -50,6 +50,7 @@ _USUAL = {
     "groups": ("document",),  # the name that `isoscope embed` writes
 }
 _NUMBERED = re.compile(r"(.*?)\d+(\D*)", re.DOTALL)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _IDENTITIES = {"index", "idx", "row", "unnamed: 0", "", "__index_level_0__", "label_id", "timestamp"}
 
 
@@ -191,7 +192,7 @@ def plain_values(values: Any, role: str, where: str = "") -> tuple[np.ndarray, n
     if array.ndim != 1:
         raise ShapeError(f"{where} has shape {array.shape}: need one value per row")
     if array.dtype.kind == "O" and set(map(type, array.tolist())) == {str} and role not in ("ids", "frequency"):
-        return array, None
+        return _escape_surrogates(array), None
     missing = None
     if array.dtype.kind == "f":
         missing = np.isnan(array)
@@ -301,10 +302,19 @@ def _check_single_type(values: np.ndarray, where: str) -> np.ndarray:
 def _as_text(values: np.ndarray, missing: np.ndarray | None) -> np.ndarray:
     """Return values as an object array of strings, which needs less memory than NumPy's fixed-length strings."""
     if values.dtype.kind == "O" and missing is None and all(type(v) is str for v in values):
-        return values
+        return _escape_surrogates(values)
     mask = np.zeros(len(values), bool) if missing is None else missing
     strings = np.empty(len(values), object)
     strings[:] = ["" if is_missing else _string(value) for value, is_missing in zip(values, mask, strict=True)]
+    return _escape_surrogates(strings)
+
+
+def _escape_surrogates(strings: np.ndarray) -> np.ndarray:
+    """Return strings with lone surrogates, which a JSON file may contain and UTF-8 cannot represent, as escapes."""
+    wrong = [i for i, text in enumerate(strings) if not text.isascii() and _SURROGATE.search(text)]
+    if wrong:
+        strings = strings.copy()
+        strings[wrong] = [text.encode("utf-8", "backslashreplace").decode() for text in strings[wrong]]
     return strings
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope._core.errors import FileFormatError, MissingExtra
+from isoscope._core.errors import FileFormatError, InputError, MissingExtra
 from isoscope.stores.columns import choose_columns, choose_vectors
 from isoscope.stores.in_memory import check_rows
 from isoscope.stores.store import IndexedStore
@@ -30,9 +30,12 @@ class _Dataset:
         try:
             with h5py.File(self._path, "r") as file:
                 dataset = file[self._name]
+                _check_own_storage(dataset, self._path)
                 return np.asarray(
                     dataset.asstr("utf-8", "backslashreplace")[rows] if _is_text(dataset) else dataset[rows]
                 )
+        except InputError:
+            raise
         except _DAMAGE as error:
             raise _read_error(self._path, error) from error
 
@@ -55,8 +58,25 @@ def open_hdf5(path: Path, wanted: ColumnSpec) -> Store:
     chosen = choose_vectors(flat, wanted, str(path), others=list(datasets))
     rows = datasets[chosen]
     check_rows(rows.shape, rows.dtype, f"{path}: {chosen}")
-    columns = [name for name, item in datasets.items() if item.shape == rows.shape[:1]]
-    return IndexedStore(path.name, rows, choose_columns(columns, wanted, str(path)), datasets)
+    columns = choose_columns(
+        [name for name, item in datasets.items() if item.shape == rows.shape[:1]], wanted, str(path)
+    )
+    for name in (chosen, *columns.values()):
+        datasets[name][:0]  # raises an error for a dataset that is stored elsewhere
+    return IndexedStore(path.name, rows, columns, datasets)
+
+
+def _check_own_storage(dataset: Any, path: Path) -> None:
+    """Raise a `FileFormatError` if a dataset is not stored in its file.
+
+    A file could otherwise show the content of any other file, and a virtual dataset reads as zeros if one is missing.
+    """
+    if dataset.external or dataset.is_virtual:
+        kind = "has external storage" if dataset.external else "is a virtual dataset"
+        raise FileFormatError(
+            f"{path}: {dataset.name.lstrip('/')} {kind}, so its values are in other files, which isoscope does not "
+            "read: copy the values into one file with h5py"
+        )
 
 
 def _is_text(dataset: Any) -> bool:

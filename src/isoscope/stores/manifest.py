@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from isoscope._core.errors import FileFormatError, InputError, warn_data
+from isoscope._io.json import shorten
 from isoscope._io.runs import RESTART_HINT, RunFolder
 from isoscope.stores.table_schema import read_metadata
 
@@ -34,14 +35,16 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
         return None
     content = run.read()
     try:
-        if not isinstance(content["blocks"], int):
+        if type(content["blocks"]) is not int:
             raise ValueError('the field "blocks" is not a number')
+        if not isinstance(content["written"], list):
+            raise ValueError('the field "written" is not a list')
         files = [each for block in content["written"] for each in block.items()]
         if any(Path(name).name != name or not isinstance(checksum, str) for name, checksum in files):
             raise ValueError('the field "written" does not list files and checksums')
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise FileFormatError(
-            f"{run.manifest} is damaged ({error}): choose another folder, or {RESTART_HINT}"
+            f"{run.manifest} is damaged ({shorten(str(error))}): choose another folder, or {RESTART_HINT}"
         ) from error
     return content
 
@@ -70,5 +73,5 @@ def warn_if_unfinished(folder: Path) -> None:
         done, total = len(manifest["written"]), manifest["blocks"]
         warn_data(f"{folder} is incomplete: {done} of {total} parts are written; rerun embed to resume")
     repaired = folder / REPAIR_MANIFEST
-    if repaired.exists() and '"finished": true' not in repaired.read_text(encoding="utf-8"):
+    if repaired.exists() and b'"finished": true' not in repaired.read_bytes():
         warn_data(f"{folder} is incomplete: some repaired vectors are missing; rerun apply to resume")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import math
+import struct
 import sys
 import tempfile
 import zipfile
@@ -14,7 +15,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from isoscope._core.errors import FileFormatError, NotFoundError, ParameterError
+from isoscope._core.errors import FileFormatError, InputError, NotFoundError, ParameterError
 from isoscope.stores.columns import choose_columns, choose_vectors
 from isoscope.stores.in_memory import FileArray, check_rows, check_size
 from isoscope.stores.store import IndexedStore
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from isoscope.stores.store import Store
 
 _COPY_BYTES = 2**20
+_BAD_HEADER = (ValueError, TypeError, OverflowError, EOFError, SyntaxError, TokenError, RecursionError, MemoryError)
+_BAD_ARCHIVE = (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, zlib.error, struct.error, ValueError)
 
 
 class _Header(NamedTuple):
@@ -91,6 +94,9 @@ def open_npz(path: Path, wanted: ColumnSpec) -> Store:
             for name in wanted.names & headers.keys():
                 _check_not_pickled(headers[name].dtype, f"{path}: {name}")
             columns = choose_columns(list(columns_here), wanted, str(path))
+            for name in (chosen, *columns.values()):
+                if members[name].file_size < headers[name].length + headers[name].nbytes:
+                    raise EOFError(f"the array {name} declares the shape {headers[name].shape}, but is shorter")
             table = {name: _load_member(archive, members[name]) for name in set(columns.values())}
             if members[chosen].compress_type == zipfile.ZIP_STORED:
                 rows = _file_array(path, header, _member_offset(path, members[chosen]))
@@ -99,10 +105,13 @@ def open_npz(path: Path, wanted: ColumnSpec) -> Store:
                 with archive.open(members[chosen]) as file:
                     file.read(header.length)
                     rows = _spool_array(file, header, f"{path}: {chosen}")
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, zlib.error, OSError) as error:
+    except InputError:
+        raise
+    except (*_BAD_ARCHIVE, OSError) as error:
         if isinstance(error, OSError) and error.errno != errno.EINVAL:  # EINVAL: a negative file position
             raise
-        raise FileFormatError(f"{path} is a damaged or truncated .npz file: {error}; copy or write it again") from error
+        why = " ".join(str(error).split())[:200]
+        raise FileFormatError(f"{path} is a damaged or truncated .npz file: {why}; copy or write it again") from error
     return IndexedStore(path.name, rows, columns, table)
 
 
@@ -113,8 +122,10 @@ def _header(file: IO[bytes], where: str, *, pickled: bool = False) -> _Header:
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = read(file)
         length = file.tell() if file.seekable() else 0
-    except (ValueError, TypeError, OverflowError, EOFError, SyntaxError, TokenError) as error:
-        why = str(error).partition("\n")[0]
+        if min(shape, default=0) < 0:
+            raise ValueError(f"its header declares the shape {shape}")
+    except _BAD_HEADER as error:
+        why = str(error).partition("\n")[0][:200] or type(error).__name__
         raise FileFormatError(f"{where} is not a complete .npy file: {why}; write it with np.save") from error
     if not pickled:
         _check_not_pickled(dtype, where)

@@ -8,6 +8,7 @@ import glob
 import os
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from isoscope._core.errors import (
     warn_data,
 )
 from isoscope._core.missing import check_missing, check_zeros
+from isoscope._io.files import expand_user
 from isoscope._io.tables import format_names
 from isoscope.stores import arrow, fvecs, hdf5, numpy_files, safetensors, text_rows, word_vectors
 from isoscope.stores.columns import ROLES, ColumnSpec
@@ -146,6 +148,8 @@ def open_store(
     if isinstance(source, Store):
         store = _check_open_store(source, wanted)
     elif (where := parse_address(source)) is not None:
+        if missing == "drop":
+            where = replace(where, options={"missing": "drop", **where.options})
         store = open_database(where, wanted)
     elif isinstance(source, str | os.PathLike):
         store = _open_path(os.fsdecode(source), wanted)
@@ -186,7 +190,7 @@ def _open_path(name: str, wanted: ColumnSpec) -> Store:
         raise ParameterError('the source is an empty string: pass a file, a folder, a glob or a database ("." is here)')
     if name == "-":
         return numpy_files.open_stdin(wanted)
-    path = Path(name).expanduser()
+    path = expand_user(name)
     try:
         if path.is_dir():
             if word_vectors.word_folder_files(path) is not None:
@@ -316,8 +320,8 @@ def reads_file(source: str | os.PathLike[str], path: Path) -> bool:
     except InputError:
         return False
     if address is not None:
-        return "://" not in address.place and _is_below(path, Path(os.path.expanduser(address.place)))
-    own = Path(os.path.expanduser(name))
+        return "://" not in address.place and _is_below(path, expand_user(address.place))
+    own = expand_user(name)
     if own.is_dir():
         return _folder_reads(own, path)
     if not own.exists() and glob.has_magic(name):

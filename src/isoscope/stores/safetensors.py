@@ -78,6 +78,8 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
         for about in sorted(header.values(), key=lambda about: about["data_offsets"]):
             start, stop = about["data_offsets"]
             shape, bits = about["shape"], _bits(about["dtype"])
+            if not all(type(number) is int for number in (start, stop, *shape)):
+                raise ValueError(f"{shape} and {[start, stop]} are not integers")
             if start != end or min(shape, default=0) < 0 or 8 * (stop - start) != math.prod(shape) * bits:
                 raise ValueError(
                     f"the {stop - start} bytes at offset {start} do not match shape {shape} of {about['dtype']}"
@@ -85,8 +87,8 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
             end = stop
         if 8 + length + end != size:
             raise ValueError(f"the tensors end at byte {8 + length + end}, but the file has {size} bytes")
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        why = " ".join(str(error).split())
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        why = " ".join(str(error).split())[:200]
         raise FileFormatError(
             f"{path} is a damaged or truncated safetensors file: {why}; copy or write it again"
         ) from error

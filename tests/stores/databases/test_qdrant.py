@@ -15,10 +15,11 @@ from isoscope.stores.columns import ColumnSpec
 from isoscope.stores.databases import base
 from isoscope.stores.databases.address import parse_address
 from isoscope.stores.databases.qdrant import QdrantStore, open_qdrant
+from tests.services import require
 from tests.stores.databases.contract import check_reading
 from tests.stores.databases.qdrant_rest import serving
 
-qdrant_client = pytest.importorskip("qdrant_client")
+qdrant_client = require("qdrant_client")
 models = qdrant_client.models
 
 N, D = 300, 8

@@ -15,10 +15,11 @@ from isoscope.stores.columns import ColumnSpec
 from isoscope.stores.databases import base
 from isoscope.stores.databases.address import parse_address
 from isoscope.stores.databases.qdrant import open_qdrant, open_qdrant_destination
+from tests.services import require
 from tests.stores.databases.contract import ABOUT, check_foreign_collection_is_safe, check_writing, some_rows
 from tests.stores.databases.qdrant_rest import serving
 
-qdrant_client = pytest.importorskip("qdrant_client")
+qdrant_client = require("qdrant_client")
 models = qdrant_client.models
 
 N, D = 40, 6

@@ -23,6 +23,8 @@ from isoscope._core.errors import (
     TooFewRowsError,
     warn_data,
 )
+from isoscope._core.missing import DROP_HINT
+from isoscope._io.files import expand_user
 
 if TYPE_CHECKING:
     from isoscope.stores.columns import ColumnSpec
@@ -184,7 +186,9 @@ class Client(ABC):
             return answer
         except InputError:
             raise
-        except self._errors() as error:
+        except Exception as error:
+            if not isinstance(error, self._errors()) and type(error) is not Exception:  # Chroma raises it for a proxy
+                raise
             reason = self.address.redact(str(error))[:200] or type(error).__name__
             advice = self._explain(error, reason) or f"{reason}; check the address and the collection"
         # not chained: the driver's message may contain a password
@@ -195,7 +199,7 @@ def check_folder(
     address: Address, is_own: Callable[[Path], bool], product: str, server_form: str = "", *, reading: bool
 ) -> None:
     """Raise an error if a path is not, and cannot become, a folder of this database; drivers accept any folder."""
-    path = Path(address.place).expanduser()
+    path = expand_user(address.place)
     is_free = not path.exists() or (path.is_dir() and not any(path.iterdir()))
     if is_own(path) or (is_free and not reading):
         return
@@ -246,13 +250,13 @@ def count_usable_rows(
     what = " and ".join(f"{count:,} with {each}" for each, count in problems.items())
     verb = "has" if total - usable == 1 else "have"
     found = f"{where}: {total - usable:,} of {total:,} rows {verb} no usable vector ({what})"
+    at = f"; the first is {first()}" if first and (not usable or address.options.get("missing") != "drop") else ""
     if not usable:
-        raise MissingValueError(f"{found}: need at least one vector")
+        raise MissingValueError(f"{found}{at}: need at least one vector")
     if address.options.get("missing") == "drop":
         warn_data(f"{found}; such rows are dropped")
         return usable
-    at = f"; the first is {first()}" if first else ""
-    raise MissingValueError(f"{found}{at}: add the vectors, or skip these rows with missing=drop in the address")
+    raise MissingValueError(f"{found}{at}: add the vectors, or {DROP_HINT}, or with missing=drop in the address")
 
 
 def suggest_names(name: str, names: Iterable[str]) -> str:

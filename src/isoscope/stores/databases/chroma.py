@@ -17,6 +17,7 @@ import numpy as np
 
 from isoscope._core.arrays import blocks
 from isoscope._core.errors import DatabaseError, MissingExtra
+from isoscope._io.files import expand_user
 from isoscope.stores.columns import choose_columns, choose_vectors
 from isoscope.stores.databases.base import (
     NOTE,
@@ -102,7 +103,7 @@ class ChromaClient(Client):
         chromadb = _import_chromadb()
         settings = Settings(anonymized_telemetry=False)
         if not self.is_remote:
-            path = os.fspath(Path(self.address.place).expanduser())
+            path = os.fspath(expand_user(self.address.place))
             try:
                 return chromadb.PersistentClient(path, settings=settings)
             except ValueError as error:
@@ -160,7 +161,7 @@ class ChromaClient(Client):
         return isinstance(error, httpx.TransportError) or _is_unreachable(error)
 
     def _explain(self, error: Exception, reason: str) -> str:
-        status = getattr(getattr(error, "response", None), "status_code", None)
+        status = _find_status(error)
         if status in (401, 403) or type(error).__name__ == "ChromaAuthError":
             return "the server denies access: pass a user name and password, as in http://user:password@host:8000"
         if "different settings" in reason:
@@ -178,6 +179,16 @@ def _import_chromadb() -> Any:
     except ImportError as error:
         raise MissingExtra('chromadb is not installed: pip install "isoscope[chroma]"') from error
     return chromadb
+
+
+def _find_status(error: BaseException | None) -> int | None:
+    """Return the HTTP status behind an error; Chroma raises errors of its own while it handles those of httpx."""
+    while error is not None:
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        if status is not None:
+            return int(status)
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def _is_unreachable(error: Exception) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 
 from isoscope._core.arrays import blocks
 from isoscope._core.errors import DatabaseError, InputError, MissingExtra, NotFoundError, ParameterError
+from isoscope._io.files import expand_user
 from isoscope.stores.arrow import ArrowStore
 from isoscope.stores.columns import choose_vectors
 from isoscope.stores.databases.base import (
@@ -163,7 +164,7 @@ def _connect(address: Address) -> Any:
     except ImportError as error:
         raise MissingExtra('lancedb is not installed: pip install "isoscope[lancedb]"') from error
     with _translate_errors(address):
-        return lancedb.connect(address.place if _URL.match(address.place) else Path(address.place).expanduser())
+        return lancedb.connect(address.place if _URL.match(address.place) else expand_user(address.place))
 
 
 def _open_table(address: Address, *, reading: bool) -> Any:

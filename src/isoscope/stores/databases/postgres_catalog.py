@@ -296,21 +296,27 @@ def _tables(connection: Any) -> list[str]:
     return [row[0] for row in rows]
 
 
+NULL_ELEMENTS, NOT_FLAT = -1, -2
+"""What `count_dimensions` counts instead of dimensions: arrays with null elements, and arrays that are no lists."""
+
+
 def valid_vector_condition(column: Column, dim: int) -> Any:
     """Return the SQL condition for rows that have a vector with this many dimensions."""
     from psycopg import sql
 
     name = identifier(column.name)
     if column.kind.startswith("_"):
-        form = "array_ndims({0}) = 1 AND cardinality({0}) = {1} AND array_position({0}, NULL) IS NULL"
-        return sql.SQL("({0} IS NOT NULL AND " + form + ")").format(name, sql.Literal(dim))
+        return sql.SQL("({} = {})").format(_dimensions(column), sql.Literal(dim))
     if column.modifier > 0:
         return sql.SQL("{} IS NOT NULL").format(name)
     return sql.SQL("({} IS NOT NULL AND {} = {})").format(name, _dimensions(column), sql.Literal(dim))
 
 
 def count_dimensions(connection: Any, table: Table, column: Column) -> dict[int | None, int]:
-    """Return the number of rows for each number of dimensions; None counts rows without a vector."""
+    """Return the number of rows for each number of dimensions.
+
+    None counts rows without a vector, `NULL_ELEMENTS` arrays with null elements, and `NOT_FLAT` empty or nested arrays.
+    """
     from psycopg import sql
 
     if column.modifier > 0 and not column.kind.startswith("_"):
@@ -323,12 +329,15 @@ def count_dimensions(connection: Any, table: Table, column: Column) -> dict[int 
 
 
 def _dimensions(column: Column) -> Any:
-    """Return the SQL expression for a vector's number of dimensions; it is null for an array that is not a vector."""
+    """Return the SQL expression for a vector's number of dimensions, or for the negative number of its problem."""
     from psycopg import sql
 
     name = identifier(column.name)
-    if column.kind.startswith("_"):
-        form = "CASE WHEN array_ndims({0}) = 1 AND array_position({0}, NULL) IS NULL THEN cardinality({0}) END"
+    if column.kind.startswith("_"):  # array_position raises an error for several axes
+        form = (
+            f"CASE WHEN {{0}} IS NULL THEN NULL WHEN coalesce(array_ndims({{0}}), 0) <> 1 THEN {NOT_FLAT} "
+            f"WHEN array_position({{0}}, NULL) IS NOT NULL THEN {NULL_ELEMENTS} ELSE cardinality({{0}}) END"
+        )
         return sql.SQL(form).format(name)
     return sql.SQL("{}({})").format(identifier("vector_dims", column.schema), name)
 

@@ -11,6 +11,8 @@ from isoscope._core.errors import NotFoundError, ParameterError, warn_data
 from isoscope.stores.columns import ColumnSpec, choose_columns, choose_vectors
 from isoscope.stores.databases.base import count_usable_rows, rows_lost_error, suggest_names, warn_if_unfinished
 from isoscope.stores.databases.postgres_catalog import (
+    NOT_FLAT,
+    NULL_ELEMENTS,
     UNSUPPORTED_TYPES,
     VECTOR_TYPES,
     check_unique_key,
@@ -268,7 +270,7 @@ def _open_store(session: Session, address: Address, wanted: ColumnSpec) -> Store
             warn_if_unfinished(note, where)
             break
     counts = session.run(lambda connection: count_dimensions(connection, table, vectors))
-    dim = max((each for each in counts if each), key=lambda each: (counts[each], -each), default=0)
+    dim = max((each for each in counts if each and each > 0), key=lambda each: (counts[each], -each), default=0)
     if dim and not key.is_unique:
         session.run(lambda connection: check_unique_key(connection, table, key, where))
     rows = _count_rows(session, table, key, vectors, counts, dim)
@@ -307,8 +309,16 @@ def _count_rows(
         )
         return f"{key.name} {session.run(lambda connection: connection.execute(form).fetchone())[0]}"
 
-    others = {f"{each} dimensions instead of {dim}": count for each, count in counts.items() if each not in (None, dim)}
-    problems = {f"no {vectors.name}": counts.get(None, 0), **others}
+    problems = {
+        f"no {vectors.name}": counts.get(None, 0),
+        f"NULL elements in {vectors.name}": counts.get(NULL_ELEMENTS, 0),
+        f"an empty or nested array in {vectors.name}": counts.get(NOT_FLAT, 0),
+    }
+    problems |= {
+        f"{each} dimensions instead of {dim}": count
+        for each, count in counts.items()
+        if each not in (None, NULL_ELEMENTS, NOT_FLAT, dim)
+    }
     return count_usable_rows(session.address, sum(counts.values()), problems, first)
 
 

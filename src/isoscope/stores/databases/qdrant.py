@@ -19,6 +19,7 @@ import numpy as np
 
 from isoscope._core.arrays import blocks
 from isoscope._core.errors import DatabaseError, MissingExtra, ParameterError
+from isoscope._io.files import expand_user
 from isoscope.stores.columns import choose_columns, choose_vectors
 from isoscope.stores.databases.base import (
     NOTE,
@@ -102,7 +103,7 @@ class QdrantClient(Client):
             return qdrant_client.QdrantClient(
                 url=self.address.place, api_key=key, timeout=60, check_compatibility=False
             )
-        path = os.path.realpath(Path(self.address.place).expanduser())
+        path = os.path.realpath(expand_user(self.address.place))
         client = _folders.get(path)
         if client is None:
             with _ignore_size_warning():

@@ -1,0 +1,24 @@
+"""Services that tests need: without one, tests skip on a developer's machine and fail in continuous integration."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any, NoReturn
+
+import pytest
+
+
+def lack(reason: str) -> NoReturn:
+    """Skip the test or module that lacks a service; fail if the environment variable CI is "true"."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"{reason}; continuous integration (CI=true) requires it", pytrace=False)
+    pytest.skip(reason, allow_module_level=True)
+
+
+def require(package: str) -> Any:
+    """Return an imported package of a required service."""
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        lack(f"{package} cannot be imported ({error})")
