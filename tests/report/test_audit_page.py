@@ -186,6 +186,8 @@ def test_several_spaces_are_shown_side_by_side(found, count):
     table = Parsed(re.search(r"<table.*?</table>", text)[0])
     assert len(table.all("td")) == count * len(found.findings)
     assert [f"{letter}: space {i}" in table.text for i, letter in enumerate("ABCDE"[:count])] == [True] * count
+    letters = [cell["data-space"] for cell in table.all("td")]  # headings of the cells on narrow screens
+    assert letters == list("ABCDE"[:count]) * len(found.findings)
     assert [f"cloud-{i + 1}" in parsed.ids for i in range(count)] == [True] * count
 
 
