@@ -5,7 +5,7 @@ PIP = bin/pip install --quiet --disable-pip-version-check --constraint constrain
 # Two test processes run at once. torch and scikit-learn get one core each; otherwise their threads compete.
 ONE_EACH = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=2
 
-.PHONY: demo test lint bench bench-scale advisor calibration calibration-full calibration-audit regularizers estimators studies structure golden mutants stress clean
+.PHONY: demo test test-lowest lint bench bench-scale advisor calibration calibration-full calibration-audit regularizers estimators studies structure golden mutants stress clean
 
 demo: .venv-demo/done
 	.venv-demo/bin/isoscope demo
@@ -25,6 +25,21 @@ stress: .venv-test/done
 	.venv-test/bin/python tools/stress/mutate_saved.py --count 40 --seed $(SEED) || status=1; \
 	.venv-test/bin/python tools/stress/disturb.py --seed $(SEED) || status=1; \
 	exit $$status
+
+# Tests with the lowest versions that pyproject.toml allows (see CONTRIBUTING.md; half an hour on 2 idle cores).
+# make test-lowest [PYTHON=python3.12]
+LOWEST_PYTHON := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+LOWEST = .venv-lowest/$(LOWEST_PYTHON)
+LOWEST_TESTS = $(addprefix tests/,core io metrics sketching stores engines transforms auditing report cli embedding losses training)
+WITH_TORCH = $(filter 3.11,$(LOWEST_PYTHON))
+
+test-lowest: $(LOWEST)/plain/done $(LOWEST)/extras/done $(if $(WITH_TORCH),$(LOWEST)/sentences/done)
+	$(LOWEST)/plain/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall .
+	$(LOWEST)/plain/bin/isoscope demo --html $(LOWEST)/plain/demo.html
+	$(LOWEST)/plain/bin/python -m pytest tests/test_plain_install.py
+	$(ONE_EACH) $(LOWEST)/extras/bin/python -m pytest -n 2 --dist loadgroup $(LOWEST_TESTS)
+	$(if $(WITH_TORCH),$(ONE_EACH) $(LOWEST)/sentences/bin/python -m pytest -n 2 --dist loadgroup \
+	  tests/embedding tests/training tests/transforms/test_export.py)
 
 lint: .venv-test/done
 	.venv-test/bin/ruff check --fix .
@@ -108,5 +123,29 @@ studies: .venv-bench/done
 	.venv-bench/$(PIP) --editable '.[bench]'
 	touch $@
 
+# Each environment of make test-lowest: its pins are generated from pyproject.toml.
+LOWEST_FILES = pyproject.toml constraints.txt tools/lowest_versions.py
+PIP_LOWEST = $(PIP) --only-binary :all: --constraint $(@D)/lowest.txt
+define create_lowest
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/$(PIP) packaging
+	$(@D)/bin/python tools/lowest_versions.py $(1) > $(@D)/lowest.txt
+endef
+
+$(LOWEST)/plain/done: $(LOWEST_FILES)
+	$(call create_lowest,test-core)
+	$(@D)/$(PIP_LOWEST) . pytest pytest-timeout hypothesis
+	touch $@
+
+$(LOWEST)/extras/done: $(LOWEST_FILES)
+	$(call create_lowest,$(if $(WITH_TORCH),test-torch,test-core))
+	$(@D)/$(PIP_LOWEST) --editable '.[$(if $(WITH_TORCH),test-torch,test-core)]'
+	touch $@
+
+$(LOWEST)/sentences/done: $(LOWEST_FILES)
+	$(call create_lowest,test)
+	$(@D)/$(PIP_LOWEST) --editable '.[sentence-transformers,train]' pytest pytest-timeout pytest-xdist hypothesis datasets
+	touch $@
+
 clean:
-	rm -rf .venv-demo .venv-test .venv-bench
+	rm -rf .venv-demo .venv-test .venv-bench .venv-lowest

@@ -258,7 +258,7 @@ def test_an_interrupted_check_leaves_nothing_behind(toy, tmp_path, number):
     with subprocess.Popen(command, **options) as process:
         process.stdout.readline()  # the first outcome; the mutant that never ends is running
         process.send_signal(number)
-        process.wait(60)
+        process.wait(600)
     assert process.returncode == (-number if number == signal.SIGINT else 128 + number)
     assert not list((tmp_path / "tmp").iterdir())
     assert len((toy / "out" / "mutants.jsonl").read_text().splitlines()) in (1, 2)

@@ -66,7 +66,7 @@ def limited(*arguments, limit=LIMIT, **options):
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,  # a BLAS that gets no memory may ask for it for ever
+        timeout=600,  # a BLAS that gets no memory may ask for it for ever
         **options,
     )
 

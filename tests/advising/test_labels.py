@@ -76,6 +76,13 @@ def test_uninformative_labels_raise_an_error(rng, labels, words):
         Labels(rows_of(rng.standard_normal((40, 3))), labels, "cosine", 5, 0)
 
 
+def test_labels_that_two_rows_share_on_average_are_accepted(rng):
+    X = rng.standard_normal((40, 3))
+    assert len(np.unique(Labels(rows_of(X), np.arange(40) % 20, "cosine", 5, 0).labels)) == 20
+    with pytest.raises(InputError, match="40 distinct rows have 21 distinct labels"):
+        Labels(rows_of(X), np.arange(40) % 21, "cosine", 5, 0)
+
+
 def test_class_with_one_row_does_not_raise(rng):
     X, of = topics(rng, 60)
     of = of.copy()

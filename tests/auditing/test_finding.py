@@ -118,6 +118,7 @@ def test_worst_verdict_determines_the_result():
         (-0.05, "share", "−5.0%"),
         (0.46, "power", "0.460"),
         (8.26e-4, "power", "8.3e−4"),
+        (0.00101, "power", "0.001"),
         (1.5e-242, "power", "1.5e−242"),
         (np.float64(0.5), "number", "0.500"),
     ],

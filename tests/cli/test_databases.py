@@ -170,12 +170,10 @@ def test_killed_run_resumes(postgres, folder, run):  # noqa: F811
     process = subprocess.Popen(
         words, env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}, stderr=subprocess.PIPE
     )
-    for _ in range(600):
-        time.sleep(0.02)
+    while done < 1500 and process.poll() is None:
         there = postgres.run("SELECT count(*) FROM pg_attribute WHERE attrelid = 'big'::regclass AND attname = 'fixed'")
         done = postgres.run("SELECT count(fixed) FROM big")[0][0] if there[0][0] else 0
-        if done >= 1500 or process.poll() is not None:
-            break
+        time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert 0 < done < 20_000, process.stderr.read()

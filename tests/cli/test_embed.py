@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -97,19 +96,19 @@ def test_bad_input_prints_one_line_and_writes_nothing(here, capsys, words, messa
 
 def test_ctrl_c_keeps_finished_work_and_says_how_to_resume(here, capsys):
     slow = (
-        "import sys, time; from isoscope.embedding import run as running, shards; from isoscope.cli.main import main\n"
+        "import sys; from isoscope.embedding import run as running, shards; from isoscope.cli.main import main\n"
+        "from isoscope.cli.session import interrupted\n"
         "running._BLOCK_TOKENS, running._BLOCK_BYTES = (20, 30), 1\n"
         "put = shards.ShardWriter.commit\n"
-        "def slowly(self, parts): put(self, parts); print('done', flush=True); time.sleep(0.3)\n"
-        "shards.ShardWriter.commit = slowly\n"
+        "def stop(self, parts): put(self, parts); print('done', flush=True); interrupted.wait()\n"
+        "shards.ShardWriter.commit = stop\n"
         "sys.exit(main(sys.argv[1:]))"
     )
     command = [sys.executable, "-c", slow, "embed", "encoder", "texts.txt", "-o", "states", "--pool", "tokens"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
         assert run.stdout.readline() == "done\n"
-        time.sleep(0.1)
         run.send_signal(signal.SIGINT)
-        _, printed = run.communicate(timeout=60)
+        _, printed = run.communicate(timeout=600)
     assert run.returncode == 130
     assert "interrupted; finished work is kept in states; to resume, run: isoscope embed encoder" in printed
     assert not json.loads((here / "states" / "_embedding.json").read_text())["finished"]

@@ -134,7 +134,7 @@ def test_interruption_prints_one_line_and_leaves_no_process(tmp_path, number):
         pids = [int(pid) for pid in process.stdout.readline().split()]
         assert len(pids) == 2
         os.killpg(process.pid, signal.SIGINT) if number == signal.SIGINT else process.send_signal(number)
-        _, printed = process.communicate(timeout=60)
+        _, printed = process.communicate(timeout=600)
     assert process.returncode == 130
     assert printed == "isoscope: interrupted; existing files are unchanged\n"
     for pid in pids:
@@ -148,7 +148,7 @@ def test_worker_error_prints_one_line(tmp_path):
     X[1234] = np.nan
     np.save(tmp_path / "a.npy", X)
     with started(tmp_path, "sketch", tmp_path / "a.npy", "--workers", 1) as process:
-        _, printed = process.communicate(timeout=60)
+        _, printed = process.communicate(timeout=600)
     assert process.returncode == 2
     assert "row 1234" in printed
     assert printed.count("\n") == 1

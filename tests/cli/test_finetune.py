@@ -120,14 +120,12 @@ def test_ctrl_c_says_how_to_resume(here, capsys):
     command = [sys.executable, "-m", "isoscope", *words]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": os.environ | {"OMP_NUM_THREADS": "1"}}
     with subprocess.Popen(command, text=True, **pipes) as running:
-        deadline = time.monotonic() + 200  # importing torch takes long on a busy machine
         while not list((here / "the run").glob("seed-0/checkpoint-*/trainer_state.json")):
-            if running.poll() is not None or time.monotonic() > deadline:
-                running.kill()
+            if running.poll() is not None:
                 pytest.fail(running.communicate()[1])
             time.sleep(0.05)
         running.send_signal(signal.SIGINT)
-        out, err = running.communicate(timeout=30)
+        out, err = running.communicate(timeout=600)
     assert running.returncode == 130
     assert out == ""
     assert (

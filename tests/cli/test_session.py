@@ -128,7 +128,7 @@ def test_ascii_terminal(rows):
     done = subprocess.run(
         [sys.executable, "-m", "isoscope", "study", "show", "shrink-the-longest"],
         capture_output=True,
-        timeout=120,
+        timeout=600,
         env=environment,
     )
     assert (done.returncode, done.stderr) == (0, b"")
@@ -137,7 +137,7 @@ def test_ascii_terminal(rows):
 
 def test_closed_standard_output_is_not_an_error(rows):
     command = f"{sys.executable} -m isoscope convert {rows} copy.parquet >&-"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -202,7 +202,7 @@ def test_ctrl_c_during_an_import_prints_one_line(module, rows, tmp_path):
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(
-        [sys.executable, "-m", "isoscope", "audit", rows], capture_output=True, text=True, timeout=120, env=environment
+        [sys.executable, "-m", "isoscope", "audit", rows], capture_output=True, text=True, timeout=600, env=environment
     )
     assert done.returncode == 130, done.stderr
     assert done.stderr.startswith("isoscope: interrupted")

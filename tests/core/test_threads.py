@@ -55,12 +55,12 @@ def test_last_of_two_threads_restores_blas_threads():
     def second():
         with single_threaded_blas():
             inside.set()
-            leave.wait(10)
+            leave.wait()
 
     with single_threaded_blas():
         other = threading.Thread(target=second)
         other.start()
-        inside.wait(10)
+        inside.wait()
     leave.set()
     other.join()
     pools = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from functools import partial
 
 import numpy as np
@@ -435,11 +434,12 @@ import torch; torch.set_num_threads(1)
 from isoscope.embedding import embed as embedding, run as running, shards
 running._BLOCK_TOKENS, running._BLOCK_BYTES = (20, 40), 1
 commit = shards.ShardWriter.commit
-def slowly(self, parts):
+def stop(self, parts):
+    if self.blocks_done == 2:
+        print("killed in the third block", flush=True)
+        sys.stdin.read()
     commit(self, parts)
-    print(self.blocks_done, flush=True)
-    time.sleep(0.05)
-shards.ShardWriter.commit = slowly
+shards.ShardWriter.commit = stop
 embedding.embed(sys.argv[1], sys.argv[2], sys.argv[3], pool="tokens")
 """
 
@@ -448,10 +448,9 @@ def test_killed_run_loses_and_repeats_no_row(encoder, tmp_path, small_blocks):
     lines = tmp_path / "lines.txt"
     lines.write_text("".join(f"{text}\n" for text in TEXTS))
     command = [sys.executable, "-c", SCRIPT, str(encoder), str(lines)]
-    with subprocess.Popen([*command, str(tmp_path / "store")], stdout=subprocess.PIPE) as run:
-        assert run.stdout.readline() == b"1\n"
-        assert run.stdout.readline() == b"2\n"
-        time.sleep(0.02)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([*command, str(tmp_path / "store")], **pipes) as run:
+        assert run.stdout.readline() == b"killed in the third block\n"
         os.kill(run.pid, signal.SIGKILL)
     for target in ("store", "whole"):
         embed(encoder, lines, tmp_path / target)

@@ -185,7 +185,7 @@ def test_killed_worker_does_not_change_result(folder, client):
 
     found = dask.DaskEngine(client).tally(Slow(), open_store(folder), progress).total
     assert len(done) > 3
-    client.wait_for_workers(2, timeout=60)
+    client.wait_for_workers(2, timeout=600)
     assert pids[0] not in client.run(os.getpid).values()  # it did die
     assert found.n == ROWS
     np.testing.assert_allclose(found.scatter, expected.scatter, rtol=1e-12, atol=1e-9)
@@ -324,7 +324,7 @@ def lone_worker():
         ) as worker,
     ):
         try:
-            client.wait_for_workers(1, timeout=60)
+            client.wait_for_workers(1, timeout=600)
             yield client, worker
         finally:
             worker.kill()  # it would wait for its scheduler, and we for it

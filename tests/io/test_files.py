@@ -195,7 +195,7 @@ def test_pipe_is_written_to_and_not_replaced(tmp_path):
     reader.start()
     with atomic_replace(pipe) as place:
         place.write_text("through")
-    reader.join(10)
+    reader.join()
     assert read == ["through"]
     assert pipe.is_fifo()
 

@@ -65,3 +65,92 @@ def test_show_progress_passes_on_a_function():
     with progress.show_progress(lambda *arguments: calls.append(arguments)) as report:
         report("stage", 1, 0.5, "note")
     assert calls == [("stage", 1, 0.5, "note")]
+
+
+class Clock:
+    """A clock that the test sets, and a view that keeps the last line."""
+
+    def __init__(self, monkeypatch):
+        self.now, self.notes = 1000.0, None
+        monkeypatch.setattr(progress.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(progress, "_open_view", lambda: self)
+        self.bar = progress.ProgressBar("rows")
+
+    def after(self, seconds, done, share, note=""):
+        self.now += seconds
+        self.bar("reading", done, share, note)
+        return self.notes
+
+    def update(self, stage, share, notes):
+        self.notes = notes
+
+
+def test_speed_and_time_left_count_from_the_start_of_the_stage(monkeypatch):
+    clock = Clock(monkeypatch)
+    clock.after(0, 0, 0.0)
+    assert clock.after(10, 500, 0.25, "note") == ["30 s left", "50 rows/s", "note"]
+    assert clock.after(10, 2000, 0.5) == ["20 s left", "100 rows/s"]
+    assert clock.after(20, 4000, 1.0) == ["100 rows/s"]
+    clock.bar("fitting", 0, 0.0)
+    clock.now += 5
+    clock.bar("fitting", 10, 0.5)
+    assert clock.notes == ["5 s left", "2 rows/s"]
+
+
+def test_rows_of_an_earlier_run_do_not_count_toward_the_speed(monkeypatch):
+    clock = Clock(monkeypatch)
+    clock.after(0, 600, 0.6)
+    assert clock.after(10, 700, 0.7) == ["30 s left", "10 rows/s"]
+
+
+def test_a_stage_that_begins_within_a_batch_counts_it(monkeypatch):
+    clock = Clock(monkeypatch)
+    clock.after(0, 600, 0.0)  # the share of all work is not known yet
+    assert clock.after(10, 700, 0.5) == ["10 s left", "70 rows/s"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "done", "share", "notes"),
+    [
+        (10, 10, 0.5, ["10 s left", "1 rows/s"]),
+        (10, 9, 0.5, ["10 s left"]),  # less than one row per second
+        (2.1, 0, 0.0025, ["14 min left"]),
+        (2.1, 0, 0.0015, []),  # too little is done to tell
+        (2.0, 0, 0.5, []),  # too early to tell
+        (2.5, 0, 0.5, ["2 s left"]),
+    ],
+)
+def test_speed_and_time_left_are_shown_once_they_are_known(monkeypatch, seconds, done, share, notes):
+    clock = Clock(monkeypatch)
+    clock.after(0, 0, 0.0)
+    assert clock.after(seconds, done, share) == notes
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(0.25, ["400 rows/s"]), (0.15, [])])
+def test_speed_is_shown_after_a_fifth_of_a_second(monkeypatch, seconds, shown):
+    clock = Clock(monkeypatch)
+    clock.bar.began -= 10
+    clock.after(0, 0, 0.0)
+    assert clock.after(seconds, 100, 0.5) == shown
+
+
+def test_short_tasks_show_no_bar(monkeypatch):
+    clock = Clock(monkeypatch)
+    clock.after(0, 0, 0.0)
+    assert clock.after(progress._SHOW_DELAY * 0.99, 100, 0.5) is None
+    assert clock.after(progress._SHOW_DELAY * 0.02, 100, 0.5) is not None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (119.4, "119 s left"),
+        (120, "2 min left"),
+        (3569, "59 min left"),
+        (3571, "1 h 0 min left"),
+        (7140, "1 h 59 min left"),
+        (7190, "2 h 0 min left"),
+    ],
+)
+def test_time_left_is_in_seconds_below_two_minutes_and_in_hours_from_one_hour(seconds, text):
+    assert progress.format_time_left(seconds) == text

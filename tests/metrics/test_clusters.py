@@ -374,6 +374,13 @@ def test_three_blobs_give_three_clusters(blobs):
 
 
 @pytest.mark.usefixtures("one_thread")
+def test_numbers_on_a_line_have_clusters(rng):
+    found = isoscope.choose_clusters(rng.standard_normal((60, 1)) + 20 * (np.arange(60) % 2)[:, None], [2, 3])
+    assert found.n_clusters == 2
+    assert found.labels.tolist() in ([0, 1] * 30, [1, 0] * 30)
+
+
+@pytest.mark.usefixtures("one_thread")
 def test_high_dimensional_ball_gives_one_cluster(rng):
     found = isoscope.choose_clusters(rng.standard_normal((150, 40)), [2, 5])
     assert found.n_clusters == 1
@@ -426,6 +433,7 @@ def test_identical_points_give_one_cluster():
         (GOOD, [1, 2], r"numbers is \[1, 2\]"),
         (GOOD, [2, 20], r"numbers is \[2, 20\]"),
         (GOOD[:2], [2], "X has 2 rows: need at least 3"),
+        (GOOD[:, :0], [2], "X has 0 columns: need vectors of at least 1 dimensions"),
         (np.where(np.arange(20)[:, None] == 7, np.nan, GOOD), [2], "1 of 20 rows of X contain NaN"),
     ],
 )

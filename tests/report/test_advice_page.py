@@ -280,6 +280,13 @@ def test_verdicts_are_counted_in_words(gains, words):
     assert caption in Parsed(chart).elements[0][1]["aria-label"]
 
 
+@pytest.mark.parametrize(("candidates", "has_trend"), [(4, False), (5, True)])
+def test_five_candidates_show_a_trend(candidates, has_trend):
+    gains = [(f"r{i}", 0.1 * i) for i in range(1, candidates)]  # beside the vectors as they are
+    description = build_isotropy_scatter(made(gains)).description
+    assert ("more isotropic spaces mostly score higher (rank correlation 1.00)" in description) == has_trend
+
+
 def test_isotropy_is_plotted_against_the_deciding_score():
     advice = made(chosen=2)
     markup = build_isotropy_scatter(advice).to_svg()

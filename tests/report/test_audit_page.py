@@ -186,7 +186,21 @@ def test_several_spaces_are_shown_side_by_side(found, count):
     table = Parsed(re.search(r"<table.*?</table>", text)[0])
     assert len(table.all("td")) == count * len(found.findings)
     assert [f"{letter}: space {i}" in table.text for i, letter in enumerate("ABCDE"[:count])] == [True] * count
+    letters = [cell["data-space"] for cell in table.all("td")]  # headings of the cells on narrow screens
+    assert letters == list("ABCDE"[:count]) * len(found.findings)
     assert [f"cloud-{i + 1}" in parsed.ids for i in range(count)] == [True] * count
+
+
+def test_findings_that_a_repair_makes_worse_come_first(found):
+    names = [finding.name for finding in found.findings]
+    last = found[names[-1]]
+    assert last.verdict == "ok"
+    worse = dataclasses.replace(last, value=1e9 if last.judged.verdict(1e9) != "ok" else -1e9)
+    repaired = dataclasses.replace(found, source="repaired.npy", findings=[*found.findings[:-1], worse])
+    rows = re.findall(
+        'id="finding-([a-z_]+)"', render_page([found, repaired], held_out=HeldOutComparison("Center()", 5, 5, 10))
+    )
+    assert rows == [names[-1], *names[:-1]]
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,7 @@ def test_null_far_off_scale_is_mentioned_but_not_drawn():
     near, far = course([0.1, 0.2, 0.3, 0.4], null=0.6), course([0.1, 0.2, 0.3, 0.4], null=9.0)
     assert "line null" in drawn(near)
     assert find_offscale_nulls([near]) == []
+    assert find_offscale_nulls([course([0.1, 0.2, 0.3, 0.4], null=0.0)]) == []  # the lower edge is on the scale
     assert "line null" not in drawn(far)
     assert find_offscale_nulls([far]) == [9.0] * 4
 

@@ -88,7 +88,7 @@ isoscope.run_study("counting", output=sys.argv[2], end_at=sys.argv[3])
 def test_a_killed_process_loses_only_the_current_arm(tmp_path, monkeypatch):
     root = str(Path(__file__).parents[2])
     words = [sys.executable, "-c", KILLED, root, str(tmp_path / "run"), "three/seed-1"]
-    ended = subprocess.run(words, timeout=120, capture_output=True, env=os.environ, check=False)
+    ended = subprocess.run(words, timeout=600, capture_output=True, env=os.environ, check=False)
     assert ended.returncode == -9, ended.stderr
     assert len([*(tmp_path / "run" / "arms").glob("*.json")]) == 2
     each = Counting.parameters["end_at"]

@@ -279,7 +279,7 @@ def test_the_first_of_two_processes_measures_and_both_stop(tmp_path, stop):
         subprocess.Popen([*command, str(rank), str(tmp_path), str(int(stop))], stdout=subprocess.PIPE, text=True)
         for rank in (0, 1)
     ]
-    said = [each.communicate(timeout=60)[0].split() for each in running]
+    said = [each.communicate(timeout=600)[0].split() for each in running]
     assert said == [["2", str(stop)], ["0", str(stop)]]
     assert History.read(tmp_path / "0").steps == [0, 1]
     assert not (tmp_path / "1").exists()

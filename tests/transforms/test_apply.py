@@ -204,7 +204,7 @@ def test_failed_write_leaves_no_files(ending, corpus, source, tmp_path):
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
     )
     assert "File too large" in ended.stderr
     assert names(tmp_path) == ["corpus.npy", "repair"]

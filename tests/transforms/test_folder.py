@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from functools import partial
@@ -151,11 +150,11 @@ from isoscope.transforms import folder as parts
 whole_stores._MOST_ROWS = 500
 parts.spans = partial(spans, max_bytes=1000 * 8 * 4)
 
-def slowly(stage, rows, share):
+def stop(stage, rows, share):
     print(rows, flush=True)
-    time.sleep(0.2)
+    sys.stdin.readline()  # the test writes or closes it
 
-isoscope.repair_store(sys.argv[2], isoscope.load_transform(sys.argv[1]), sys.argv[3], progress=slowly)
+isoscope.repair_store(sys.argv[2], isoscope.load_transform(sys.argv[1]), sys.argv[3], progress=stop)
 """
 
 
@@ -165,7 +164,8 @@ def running(source, vectors, tmp_path):
     isoscope.Center().fit(vectors).save(tmp_path / "repair")
     words = [sys.executable, "-c", SCRIPT, str(tmp_path / "repair"), str(source), str(tmp_path / "out")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment) as process:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(words, **pipes, env=environment) as process:
         try:
             assert process.stdout.readline() == "1000\n"
             yield process
@@ -192,8 +192,8 @@ def test_second_process_raises(running, source, tmp_path):
             isoscope.repair_store(
                 source, isoscope.load_transform(tmp_path / "repair"), tmp_path / "out", restart=restart
             )
-    running.send_signal(signal.SIGCONT)
-    assert running.wait(timeout=20) == 0
+    running.communicate(timeout=600)
+    assert running.returncode == 0
 
 
 def test_original_error_is_raised_if_folder_cannot_be_removed(source, vectors, tmp_path, monkeypatch):

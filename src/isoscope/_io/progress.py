@@ -97,9 +97,9 @@ def format_time_left(seconds: float) -> str:
     >>> format_time_left(42), format_time_left(600), format_time_left(7500)
     ('42 s left', '10 min left', '2 h 5 min left')
     """
-    minutes, hours = round(seconds / 60), int(seconds // 3600)
-    if hours:
-        return f"{hours} h {minutes % 60} min left"
+    minutes = round(seconds / 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60} min left"
     return f"{minutes} min left" if seconds >= 120 else f"{seconds:,.0f} s left"
 
 

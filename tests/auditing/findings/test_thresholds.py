@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 from sklearn.metrics import silhouette_samples
 from sklearn.neighbors import NearestNeighbors
 from threadpoolctl import threadpool_limits
@@ -108,6 +109,35 @@ def test_negative_label_silhouettes_are_look_if_shuffled_are_lower():
 def test_label_conflict_starts_at_one_half_or_twice_the_share_of_shuffled_labels(labels, limit):
     judged = isoscope.audit(ball(60, 4), labels=np.arange(60) % labels)["label_conflict"].judged
     assert (judged.verdict(limit - 1e-6), judged.verdict(limit + 1e-6)) == ("ok", "look")
+
+
+def test_local_dimension_is_judged_by_half_and_eleven_tenths_of_the_limits_of_random_samples(found):
+    judged, null = found["intrinsic_dimension"].judged, np.asarray(found["intrinsic_dimension"].details["null"])
+    error = null.std(ddof=1) * np.sqrt(1 + 1 / len(null))  # of one more sample
+    low, high = stats.t(len(null) - 1, null.mean(), error).interval(0.95)
+    assert judged.ok == pytest.approx((0.5 * low, 1.1 * high), rel=1e-9)
+    assert judged.bearable == (1.0, np.inf)
+
+
+@pytest.mark.parametrize(("copies", "left_out"), [(21, 0), (22, 22)])
+def test_rows_have_a_local_dimension_if_half_of_their_40_neighbors_are_not_copies(copies, left_out):
+    X = ball()
+    X[:copies] = X[0]
+    details = isoscope.audit(X)["intrinsic_dimension"].details
+    assert (details["k"], details["without_estimate"]) == (40, left_out)
+
+
+@pytest.mark.parametrize(("pairs", "measured"), [(20, True), (21, False)])
+def test_hubness_is_measured_if_at_most_10_percent_of_rows_have_copies(pairs, measured):
+    X = ball()
+    X[N - pairs :] = X[:pairs]
+    found = isoscope.audit(X)
+    assert ("hubness" in found) == measured
+    assert ("duplicates" in found.skipped.get("hubness", "")) == (not measured)
+
+
+def test_hubness_of_rows_with_equal_distances_is_not_measured():
+    assert "100% of rows" in isoscope.audit(np.eye(60), metric="euclidean").skipped["hubness"]
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])

@@ -36,7 +36,7 @@ def serving(folder: Any, port: int = 0) -> Iterator[str]:
     said = [program, "run", "--path", str(folder), "--host", "127.0.0.1", "--port", str(port)]
     server = subprocess.Popen(said, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        for _ in range(200):
+        while server.poll() is None:
             with socket.socket() as door:
                 if door.connect_ex(("127.0.0.1", port)) == 0:
                     break

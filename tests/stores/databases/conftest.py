@@ -64,7 +64,7 @@ class Server:
                 cwd=self.folder,
                 **self._as,
             )
-        for _ in range(200):
+        while self.process.poll() is None:
             with suppress(Exception), self.connect():
                 return
             time.sleep(0.05)
@@ -73,7 +73,7 @@ class Server:
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGQUIT)
-            self.process.wait(20)
+            self.process.wait(600)
 
     def remove(self) -> None:
         self.stop()
@@ -87,7 +87,7 @@ class Server:
     def connect(self) -> Any:
         import psycopg
 
-        return psycopg.connect(self.url(), autocommit=True, connect_timeout=10, options="-c lock_timeout=5s")
+        return psycopg.connect(self.url(), autocommit=True, connect_timeout=600, options="-c lock_timeout=600s")
 
     def run(self, *statements: str) -> list[tuple[Any, ...]]:
         """Run statements; gives the rows of the last."""

@@ -48,10 +48,10 @@ def test_deadlock_is_retried(postgres, cloud, monkeypatch):
     def other():
         with postgres.connect() as connection, connection.transaction():
             connection.execute("SET LOCAL lock_timeout = 0")
-            connection.execute("SET LOCAL deadlock_timeout = '20s'")  # it is ours that is given up
+            connection.execute("SET LOCAL deadlock_timeout = '600s'")  # it is ours that is given up
             connection.execute("UPDATE crossed SET label = 7 WHERE id = 1")
             first.set()
-            second.wait(10)
+            second.wait()
             connection.execute("UPDATE crossed SET label = 7 WHERE id = 0")
 
     tries = []
@@ -60,9 +60,11 @@ def test_deadlock_is_retried(postgres, cloud, monkeypatch):
         tries.append(len(tries))
         connection.execute("SET LOCAL deadlock_timeout = '100ms'")
         connection.execute("UPDATE crossed SET text = 'ours' WHERE id = 0")
-        first.wait(10)
+        first.wait()
         second.set()
-        sleep(0.2)
+        blocked = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        while len(tries) == 1 and not postgres.run(blocked):
+            sleep(0.02)
         connection.execute("UPDATE crossed SET text = 'ours' WHERE id = 1")
 
     thread = Thread(target=other)
