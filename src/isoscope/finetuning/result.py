@@ -82,6 +82,34 @@ def score_logits(logits: np.ndarray, labels: np.ndarray, classes: int) -> dict[s
     return score_classes(logits.argmax(axis=1), labels, classes)
 
 
+def score_constant_prediction(labels: np.ndarray, classes: int) -> dict[str, float]:
+    """Return the best scores of a model that always predicts the same class or grade: the baseline of a task.
+
+    >>> score_constant_prediction(np.array([0, 0, 0, 1]), 2)["accuracy"]
+    0.75
+    """
+    if not classes:
+        return dict.fromkeys(GRADE_MEASURES, 0.0)
+    found = [score_classes(np.full(len(labels), each), labels, classes) for each in np.unique(labels)]
+    return {name: max(scores[name] for scores in found) for name in CLASS_MEASURES}
+
+
+def has_learned(scores: Mapping[str, float], baseline: Mapping[str, float], measure: str, rows: int) -> bool:
+    """Return whether the scores on `rows` rows are above the baseline, and above what chance gives in 95 of 100 cases.
+
+    Chance is judged by the Matthews correlation or, for grades, by Spearman's: without any relation between predictions
+    and labels, both are about 0, with a standard deviation of at most 1/√rows.
+
+    >>> baseline = {"accuracy": 0.51, "matthews": 0.0}
+    >>> has_learned({"accuracy": 0.53, "matthews": 0.06}, baseline, "accuracy", rows=100)
+    False
+    """
+    relation = scores["matthews" if "matthews" in scores else "spearman"]
+    return scores[measure] > baseline[measure] and relation > _CHANCE_DEVIATIONS / math.sqrt(rows)
+
+
+_CHANCE_DEVIATIONS = 1.645  # a normal variable exceeds so many standard deviations in 5 of 100 cases
+
 SCHEMA = "isoscope.finetuning/1"
 LATE_SHARE = 0.3
 """The final share of a run's steps over which the values in `late` are averaged."""
@@ -205,6 +233,8 @@ class FineTuning:
         The folder of the run.
     notes : tuple of str
         Notes on the data and the model: unused rows, truncated texts, an added padding token.
+    baseline : dict
+        The scores of the best constant prediction, such as the most common class.
 
     Examples
     --------
@@ -218,6 +248,13 @@ class FineTuning:
     folder: Path
     notes: tuple[str, ...]
     versions: dict[str, str]
+    baseline: dict[str, float]
+
+    @property
+    def learned(self) -> tuple[bool, ...]:
+        """Whether each seed's final scores are above the baseline and above chance."""
+        settings = self.settings
+        return tuple(has_learned(seed.final, self.baseline, settings.measure, settings.dev_rows) for seed in self.seeds)
 
     @property
     def final(self) -> dict[str, Spread]:
@@ -257,21 +294,12 @@ class FineTuning:
             "versions": self.versions,
             "final": {name: _spread_to_dict(spread) for name, spread in self.final.items()},
             "late": {name: _spread_to_dict(spread) for name, spread in self.late.items()},
+            "baseline": self.baseline,
+            "learned": list(self.learned),
             "gradient_share": _spread_to_dict(self.gradient_share),
             "runs": [seed.to_dict() for seed in self.seeds],
         }
         return dict(jsonable(content))
-
-
-def describe_term(result: FineTuning) -> list[str]:
-    """Describe how much the regularizer acted in a run, in sentences; an empty list without a regularizer."""
-    share = result.gradient_share.mean
-    if math.isnan(share):
-        return []
-    counts = [seed.term_counts for seed in result.seeds]
-    seen, small = (sum(each[name] for each in counts) for name in ("clouds", "too_small"))
-    skipped = f"; {small / seen:.0%} of the batches or classes in them were too small to use" if small else ""
-    return [f"{share:.0%} of the rows got a gradient from the regularizer{skipped}"]
 
 
 _INDEX_COLUMNS = ("step", "epoch", "order", "layer", "rows", "dimensions")
