@@ -614,4 +614,9 @@ def describe_term(result: FineTuning) -> list[str]:
     counts = [seed.term_counts for seed in result.seeds]
     seen, small = (sum(each[name] for each in counts) for name in ("clouds", "too_small"))
     skipped = f"; {small / seen:.0%} of the batches or classes in them were too small to use" if small else ""
-    return [f"{share:.0%} of the rows got a gradient from the regularizer{skipped}"]
+    sentences = [f"{share:.0%} of the rows got a gradient from the regularizer{skipped}"]
+    ratio = result.gradient_ratio.mean
+    if not math.isnan(ratio):
+        outweighed = ": it outweighs the task, so try a smaller weight" if ratio > 1 else ""
+        sentences.append(f"the gradient of the regularizer is {ratio:.2g} times that of the task{outweighed}")
+    return sentences

@@ -98,7 +98,9 @@ def finetune(
     weight: Annotated[
         float | None,
         typer.Option(
-            metavar="NUMBER", help="Regularizer weight; a negative weight reverses its effect.", show_default="1"
+            metavar="NUMBER",
+            help="Regularizer weight; a negative weight reverses its effect.",
+            show_default="0.1 for unbiased, 1 for others",
         ),
     ] = None,
     layer: Annotated[

@@ -113,7 +113,8 @@ def finetune(
         A name ("none", "persistent-entropy", "istar", "unbiased" or "cosreg"), or an object from `isoscope.losses`,
         which has its own options.
     weight : float, optional
-        The weight of a regularizer given by name (default 1; a negative weight reverses its effect).
+        The weight of a regularizer given by name; a negative weight reverses its effect. The default is 0.1 for
+        "unbiased" and 1 for the others.
     layer, pool : optional
         The layer and the pooling mode for the regularizer (see `attach`); by default, those of its paper.
     select : bool

@@ -7,13 +7,14 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isoscope._core.errors import ParameterError
 from isoscope._io.json import jsonable
+from isoscope.training.layer_metrics import EVIDENCE
 
 if TYPE_CHECKING:
     from isoscope.finetuning.settings import Settings
@@ -161,13 +162,20 @@ class SeedOutcome:
     """The number of sets of vectors that the regularizer has seen, the number that it skipped as too small, the number
     of rows, and the number of rows that got a gradient from the regularizer."""
     terms: list[dict[str, float]] = field(default_factory=list)
-    """The term of the regularizer and the share of rows with a gradient since the previous entry, by step."""
+    """The term of the regularizer, the share of rows with a gradient since the previous entry, and the norm of the
+    gradient of the term relative to that of the loss, by step."""
 
     @property
     def gradient_share(self) -> float:
         """The share of rows that got a gradient from the regularizer; NaN without a regularizer."""
         rows = self.term_counts.get("rows", 0)
         return self.term_counts["rows_with_gradient"] / rows if rows else math.nan
+
+    @property
+    def gradient_ratio(self) -> float:
+        """The median over training of the gradient of the term relative to that of the loss; NaN if it is unknown."""
+        ratios = [row["gradient_ratio"] for row in self.terms if "gradient_ratio" in row]
+        return median(ratios) if ratios else math.nan
 
     @property
     def final(self) -> dict[str, float]:
@@ -278,6 +286,11 @@ class FineTuning:
         return Spread.of(seed.gradient_share for seed in self.seeds)
 
     @property
+    def gradient_ratio(self) -> Spread:
+        """The gradient of the term relative to that of the loss: the median of each seed, NaN if unknown."""
+        return Spread.of(seed.gradient_ratio for seed in self.seeds)
+
+    @property
     def layers(self) -> tuple[str, ...]:
         """The names of the measured layers, from first to last."""
         return tuple(dict.fromkeys(str(row["layer"]) for row in self.seeds[0].layers))
@@ -297,12 +310,13 @@ class FineTuning:
             "baseline": self.baseline,
             "learned": list(self.learned),
             "gradient_share": _spread_to_dict(self.gradient_share),
+            "gradient_ratio": _spread_to_dict(self.gradient_ratio),
             "runs": [seed.to_dict() for seed in self.seeds],
         }
         return dict(jsonable(content))
 
 
-_INDEX_COLUMNS = ("step", "epoch", "order", "layer", "rows", "dimensions")
+_INDEX_COLUMNS = ("step", "epoch", "order", "layer", "rows", "dimensions", *EVIDENCE)
 """The columns of a history that are not measurements."""
 
 

@@ -114,6 +114,28 @@ def _check_finite_states(rows: np.ndarray, layer: str, step: int | None) -> None
         )
 
 
+EVIDENCE = ("loss", "grade_correlation")
+"""What a history contains besides the measurements, to tell a collapse from learning: the loss of the task, and the
+correlation of the leading direction with the grades of the probe."""
+
+
+def grade_correlation(rows: np.ndarray, grades: np.ndarray) -> float:
+    """Return the absolute correlation of the grades with the rows' positions along their leading direction.
+
+    It is NaN if the rows or the grades are all equal.
+
+    >>> grades = np.arange(20.0)
+    >>> round(grade_correlation(np.outer(grades, [1.0, -2.0, 0.5]), grades), 6)
+    1.0
+    """
+    rows, grades = np.asarray(rows, np.float64), np.asarray(grades, np.float64)
+    if _is_constant(rows) or np.ptp(grades) == 0:
+        return math.nan
+    centered = rows - rows.mean(axis=0)
+    along = np.linalg.svd(centered, full_matrices=False)[0][:, 0]
+    return float(abs(np.corrcoef(along, grades)[0, 1]))
+
+
 MIN_ROWS = 8
 """The minimum number of rows for a verdict: with 8, the unbiased IsoScore can tell 5 effective dimensions from 2."""
 
@@ -121,6 +143,8 @@ _MIN_EFFECTIVE_DIMENSIONS = 2.0  # with fewer, nearly all variance lies along on
 _MAX_ISOSCORE_RATIO = 0.1  # relative to the IsoScore at the start
 _MAX_SPREAD_RATIO = 0.01  # relative to 1 − mean cosine at the start
 _MIN_CLASS_SILHOUETTE = 0.25  # a lower silhouette means no structure (Kaufman and Rousseeuw, 1990)
+_MIN_GRADE_CORRELATION = 0.3
+_MAX_LOSS_RATIO = 0.9  # relative to the first loss: a lower loss shows that the model learns
 
 
 @dataclass(frozen=True)
@@ -149,13 +173,17 @@ def effective_dimensions(isoscore: float, dimensions: float) -> float:
     return isoscore * (dimensions - 1) + 1
 
 
-def collapse_reason(first: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+def collapse_reason(first: Mapping[str, Any], now: Mapping[str, Any], first_loss: float = math.nan) -> str | None:
     """Return why a layer has collapsed, given its first and a later row of a history; None if it has not.
 
-    A layer has collapsed if its states became equal; if 1 − mean cosine fell below 1% of its first value; or if fewer
-    than 2 effective dimensions are left and the unbiased IsoScore fell below 10% of its first value. A layer that
-    separates the classes (silhouette of at least 0.25) has not collapsed: a classifier's last layer needs few
-    directions.
+    A layer has collapsed if its states became equal. It may also have collapsed if 1 − mean cosine fell below 1% of its
+    first value, or if fewer than 2 effective dimensions are left and the unbiased IsoScore fell below 10% of its first
+    value. But a model that learns also needs few directions in its last layers, so further evidence decides:
+
+    - With classes, it has not collapsed if the silhouette is at least 0.25, or the loss fell below 90% of `first_loss`.
+    - With grades, it has not collapsed if the leading direction has a correlation of at least 0.3 with the grades.
+    - Without labels, it has not collapsed if the loss fell below 90% of `first_loss`. If the loss is not known either,
+      the number of dimensions alone is no evidence of collapse.
 
     Examples
     --------
@@ -168,18 +196,28 @@ def collapse_reason(first: Mapping[str, Any], now: Mapping[str, Any]) -> str | N
         return None
     if math.isnan(now["isoscore_unbiased"]):
         return f"its {now['rows']} states are all equal"
-    if now["silhouette"] >= _MIN_CLASS_SILHOUETTE:
-        return None
     dimensions = now["dimensions"]
     before, after = (effective_dimensions(row["isoscore_unbiased"], dimensions) for row in (first, now))
-    if (
+    is_flat = (
         after < _MIN_EFFECTIVE_DIMENSIONS <= before
         and now["isoscore_unbiased"] < _MAX_ISOSCORE_RATIO * first["isoscore_unbiased"]
-    ):
-        return f"its effective dimensions fell from {before:.3g} to {after:.3g} of {dimensions}"
-    if 1 - now["mean_cosine"] < _MAX_SPREAD_RATIO * (1 - first["mean_cosine"]):
-        return f"its mean cosine rose from {first['mean_cosine']:.4f} to {now['mean_cosine']:.6f}"
-    return None
+    )
+    is_narrow = 1 - now["mean_cosine"] < _MAX_SPREAD_RATIO * (1 - first["mean_cosine"])
+    silhouette, correlation, loss = (now.get(name, math.nan) for name in ("silhouette", "grade_correlation", "loss"))
+    if not (is_flat or is_narrow) or silhouette >= _MIN_CLASS_SILHOUETTE or correlation >= _MIN_GRADE_CORRELATION:
+        return None
+    has_labels = not (math.isnan(silhouette) and math.isnan(correlation))
+    knows_loss = not (math.isnan(loss) or math.isnan(first_loss))
+    if math.isnan(correlation) and knows_loss and loss < _MAX_LOSS_RATIO * first_loss:
+        return None
+    if not (has_labels or knows_loss or is_narrow):
+        return None
+    reason = (
+        f"its effective dimensions fell from {before:.3g} to {after:.3g} of {dimensions}"
+        if is_flat
+        else f"its mean cosine rose from {first['mean_cosine']:.4f} to {now['mean_cosine']:.6f}"
+    )
+    return reason + (f", and the loss went from {first_loss:.3g} to {loss:.3g}" if knows_loss else "")
 
 
 class CollapseDetector:
@@ -187,6 +225,7 @@ class CollapseDetector:
 
     def __init__(self) -> None:
         self._first: dict[str, Mapping[str, Any]] = {}
+        self._first_loss = math.nan
         self.found: dict[str, Collapse] = {}
 
     def look(self, rows: Iterable[Mapping[str, Any]]) -> list[Collapse]:
@@ -194,7 +233,10 @@ class CollapseDetector:
         new = []
         for row in rows:
             layer = row["layer"]
-            reason = None if layer in self.found else collapse_reason(self._first.setdefault(layer, row), row)
+            if math.isnan(self._first_loss):
+                self._first_loss = row.get("loss", math.nan)
+            first = self._first.setdefault(layer, row)
+            reason = None if layer in self.found else collapse_reason(first, row, self._first_loss)
             if reason:
                 self.found[layer] = Collapse(layer, row["step"], reason)
                 new.append(self.found[layer])
