@@ -36,7 +36,7 @@ LABELS = {
     "cosreg": "`CosReg`",
 }
 ARMS = [("none", 0.0), *((name, weight) for name, weights in WEIGHTS.items() for weight in weights)]
-STEPS, BATCH_SIZE, DEV_ROWS, LENGTH, PROBE = 120, 16, 320, 24, 64
+STEPS, BATCH_SIZE, DEV_ROWS, LENGTH, PROBE = 80, 16, 320, 16, 64
 
 
 def run_name(model: str, task: str, arm: tuple[str, float], seed: int) -> str:
@@ -149,11 +149,12 @@ class Table:
             [
                 f"The table shows the accuracy on {DEV_ROWS} held-out texts at the end of training, as mean ± standard "
                 f"deviation over {len(seeds)} seeds. A constant prediction has {constant}. There are {total} runs"
-                f"{partial} of {STEPS} steps with batches of {BATCH_SIZE} texts of at most {LENGTH} tokens, at learning "
-                f"rates of {rates}. The tasks are SST-2 and the 8 largest classes of BANKING77. A bold score is more than two "
-                "standard errors below that without a regularizer. The standard deviation between seeds, from the "
-                f"median variance of all arms, is {noise} (in the order of the columns). The ratio is the "
-                "norm of the gradient of the term relative to that of the task, as the range over the four columns. Versions: "
+                f"{partial} of {STEPS} steps with batches of {BATCH_SIZE} texts of at most {LENGTH} tokens, at "
+                f"learning rates of {rates}. The tasks are SST-2 and the 8 largest classes of BANKING77. A bold score "
+                "is more than two standard errors below that without a regularizer. The standard deviation between "
+                f"seeds, from the median variance of all arms, is {noise} (in the order of the columns). The ratio is "
+                "the norm of the gradient of the term relative to that of the task, as the range over the four "
+                "columns. Versions: "
                 f"isoscope {version('isoscope')}, torch {version('torch')}, transformers {version('transformers')}, "
                 f"{platform.machine()}.",
                 "",

@@ -28,7 +28,7 @@ def settings(**more) -> Settings:
     return Settings(**given | more)
 
 
-def outcome(seed, accuracy, *, graded=False, term=False, **more) -> SeedOutcome:
+def outcome(seed, accuracy, *, graded=False, term=False, ratio=0.4, **more) -> SeedOutcome:
     """A seed whose accuracy rises to the given value."""
     part = [0.5 + (accuracy - 0.5) * step / 30 for step in STEPS]
     scores = []
@@ -36,18 +36,19 @@ def outcome(seed, accuracy, *, graded=False, term=False, **more) -> SeedOutcome:
         named = {"spearman": 2 * a - 1} if graded else {"accuracy": a, "f1": a, "matthews": 2 * a - 1}
         scores.append({"step": step, **named, "loss": 1 - a})
     losses = [{"step": step, "loss": 1.2 - a} for step, a in zip(STEPS, part, strict=True)]
-    terms = [{"step": step, "term": 0.1, "gradient_share": 0.25} for step in STEPS] if term else []
+    values = {"term": 0.1, "gradient_share": 0.25} | ({} if ratio is None else {"gradient_ratio": ratio})
+    terms = [{"step": step, **values} for step in STEPS] if term else []
     counts = {"clouds": 60, "too_small": 45, "rows": 960, "rows_with_gradient": 240} if term else {}
     layers = [dict(row) for row in made(seed=seed, **more)]
     return SeedOutcome(seed, 30, 1.0, 0, scores, losses, layers, term_counts=counts, terms=terms)
 
 
-def result(folder, accuracies, *, term=False, flat=False, **given) -> FineTuning:
+def result(folder, accuracies, *, term=False, flat=False, ratio=0.4, **given) -> FineTuning:
     given |= {"regularizer": "persistent-entropy", "weight": 1.0} if term else {}
     more = {"isoscore_unbiased": 0.0002, "silhouette": 0.0} if flat else {}
     seeds = []
     for seed, accuracy in enumerate(accuracies):
-        seeds.append(outcome(seed, accuracy, graded=given.get("classes") == 0, term=term, **more))
+        seeds.append(outcome(seed, accuracy, graded=given.get("classes") == 0, term=term, ratio=ratio, **more))
         history = made(seed=seed, **more)
         history.path = folder / f"seed-{seed}" / "history.parquet"
         history.save()
@@ -138,6 +139,22 @@ def test_regularizer_section_names_the_rows_with_a_gradient(tmp_path):
     assert "25% of the rows got a gradient" in section
     assert describe_term(result(tmp_path, (0.85,))) == []
     assert math.isnan(result(tmp_path, (0.85,)).gradient_share.mean)
+
+
+def test_regularizer_section_names_the_ratio_of_gradients(tmp_path):
+    run = result(tmp_path, (0.85, 0.86), term=True)
+    assert run.gradient_ratio.values == (0.4, 0.4)
+    assert describe_term(run)[1] == "the gradient of the regularizer is 0.4 times that of the task"
+    section = re.search(r'<section id="term".*?</section>', render_finetuning_page(run))[0]
+    assert "0.4 times that of the task." in section
+    assert re.findall(r"<h3>(.*?)</h3>", section) == ["Term by step", "Gradient ratio by step"]
+    assert section.count('role="img"') == 2
+    strong = result(tmp_path, (0.85,), term=True, ratio=3.0)
+    assert describe_term(strong)[1].endswith("3 times that of the task: it outweighs the task, so try a smaller weight")
+    unknown = result(tmp_path, (0.85,), term=True, ratio=None)
+    assert len(describe_term(unknown)) == 1
+    section = re.search(r'<section id="term".*?</section>', render_finetuning_page(unknown))[0]
+    assert re.findall(r"<h3>(.*?)</h3>", section) == ["Term by step"]
 
 
 @pytest.mark.skipif(find() is None, reason=f"no browser: none of {', '.join(BROWSERS)} is on the path")

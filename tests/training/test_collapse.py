@@ -9,7 +9,7 @@ from isoscope.training.layer_metrics import (
     collapse_reason,
     effective_dimensions,
     find_collapses,
-    grade_correlation,
+    label_correlation,
     measure,
 )
 
@@ -124,9 +124,8 @@ def test_dimensions_alone_are_no_collapse_without_labels_and_loss(rng):
 
 
 @pytest.mark.parametrize(("loss", "collapsed"), [(0.62, False), (0.64, True), (0.7, True), (5.0, True)])
-@pytest.mark.parametrize("labels", [None, np.arange(N) % 2])
-def test_loss_tells_a_collapse_from_learning(rng, labels, loss, collapsed):
-    first, now = flat(rng, labels, loss=loss)
+def test_loss_tells_a_collapse_from_learning_without_labels(rng, loss, collapsed):
+    first, now = flat(rng, loss=loss)
     reason = collapse_reason(first, now, first_loss=0.7)
     assert bool(reason) == collapsed
     if collapsed:
@@ -137,18 +136,20 @@ def test_loss_tells_a_collapse_from_learning(rng, labels, loss, collapsed):
 def test_silhouette_of_a_quarter_is_evidence_of_learning(rng, silhouette, collapsed):
     first, now = flat(rng, np.arange(N) % 2)
     assert bool(collapse_reason(first, now | {"silhouette": silhouette})) == collapsed
+    assert bool(collapse_reason(first, now | {"silhouette": silhouette, "label_correlation": 0.1})) == collapsed
 
 
 @pytest.mark.parametrize(("correlation", "collapsed"), [(0.1, True), (0.29, True), (0.31, False), (0.9, False)])
-def test_grades_along_the_leading_direction_are_evidence_of_learning(rng, correlation, collapsed):
-    first, now = flat(rng, grade_correlation=correlation)
+@pytest.mark.parametrize("labels", [None, np.arange(N) % 2])
+def test_labels_along_the_leading_direction_are_evidence_of_learning(rng, labels, correlation, collapsed):
+    first, now = flat(rng, labels, label_correlation=correlation)
     assert bool(collapse_reason(first, now)) == collapsed
     # A regression learns the mean of the grades first, so its loss falls even if it collapses.
     assert bool(collapse_reason(first, now | {"loss": 2.0}, first_loss=6.0)) == collapsed
 
 
 def test_equal_states_are_a_collapse_whatever_the_loss(rng):
-    first, equal = row(noise(rng)), row(np.ones((N, D))) | {"loss": 0.1, "grade_correlation": 0.9}
+    first, equal = row(noise(rng)), row(np.ones((N, D))) | {"loss": 0.1, "label_correlation": 0.9}
     assert collapse_reason(first, equal, first_loss=0.7) == "its 32 states are all equal"
 
 
@@ -158,14 +159,30 @@ def test_narrow_cone_is_a_collapse_without_labels_unless_the_loss_fell(rng):
     assert collapse_reason(first, narrow | {"loss": 0.3}, first_loss=0.7) is None
 
 
-def test_grade_correlation_is_that_of_the_leading_direction(rng):
+def test_correlation_with_grades_is_that_of_the_leading_direction(rng):
     grades = rng.standard_normal(40)
     states = np.outer(grades, np.eye(6)[2]) * 5 + noise(rng, 40, 6)
-    assert grade_correlation(states, grades) > 0.9
-    assert grade_correlation(states, -grades) == pytest.approx(grade_correlation(states, grades))
-    assert grade_correlation(states, rng.standard_normal(40)) < 0.5
-    assert math.isnan(grade_correlation(np.ones((40, 6)), grades))
-    assert math.isnan(grade_correlation(states, np.ones(40)))
+    assert label_correlation(states, grades) > 0.9
+    assert label_correlation(states, -grades) == pytest.approx(label_correlation(states, grades))
+    assert label_correlation(states, rng.standard_normal(40)) < 0.5
+    assert math.isnan(label_correlation(np.ones((40, 6)), grades))
+    assert math.isnan(label_correlation(states, np.ones(40)))
+
+
+def test_correlation_with_two_classes_is_nearly_that_with_their_numbers(rng):
+    classes = np.arange(200) % 2
+    states = np.outer(classes * 2.0, np.eye(6)[2]) + 0.5 * noise(rng, 200, 6)
+    expected = label_correlation(states, classes.astype(float))
+    assert label_correlation(states, classes) == pytest.approx(expected, abs=0.005)
+    assert label_correlation(states, np.array(["b", "a"])[classes]) == label_correlation(states, classes)
+
+
+def test_correlation_with_random_classes_does_not_grow_with_their_number(rng):
+    for count in (2, 10, 60):
+        found = [label_correlation(noise(rng, 120, 8), rng.permutation(np.arange(120) % count)) for _ in range(200)]
+        assert np.mean(np.square(found)) < 0.1, "without the adjustment, it is (count − 1) / 119"
+    assert math.isnan(label_correlation(noise(rng, 20, 8), np.arange(20)))
+    assert math.isnan(label_correlation(noise(rng, 20, 8), np.zeros(20, int)))
 
 
 # along a history

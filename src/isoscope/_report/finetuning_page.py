@@ -180,6 +180,12 @@ def _render_term(result: FineTuning) -> Markup | None:
             _render_figure(
                 "Term by step", _seed_lines(terms, "term", "hue-2", "term"), "The value that was added to the loss."
             ),
+            _render_figure(
+                "Gradient ratio by step",
+                _seed_lines(terms, "gradient_ratio", "hue-2", "term relative to task"),
+                "The norm of the gradient of the term, relative to that of the task. Above 1, the regularizer "
+                "outweighs the task.",
+            ),
             class_="figures task",
         ),
     )

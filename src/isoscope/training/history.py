@@ -27,7 +27,7 @@ class History:
 
     A row has the columns `step`, `epoch`, `order` (the position of the layer), `layer` (its name), `rows` and
     `dimensions` (the shape of the states), and one column for each name in
-    `isoscope.training.layer_metrics.MEASUREMENTS`. The columns `loss` and `grade_correlation` help to tell a
+    `isoscope.training.layer_metrics.MEASUREMENTS`. The columns `loss` and `label_correlation` help to tell a
     collapse from learning; they are NaN if unknown.
 
     Parameters

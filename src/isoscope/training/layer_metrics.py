@@ -114,37 +114,57 @@ def _check_finite_states(rows: np.ndarray, layer: str, step: int | None) -> None
         )
 
 
-EVIDENCE = ("loss", "grade_correlation")
+EVIDENCE = ("loss", "label_correlation")
 """What a history contains besides the measurements, to tell a collapse from learning: the loss of the task, and the
-correlation of the leading direction with the grades of the probe."""
+correlation of the leading direction with the labels of the probe."""
 
 
-def grade_correlation(rows: np.ndarray, grades: np.ndarray) -> float:
-    """Return the absolute correlation of the grades with the rows' positions along their leading direction.
+def label_correlation(rows: np.ndarray, labels: np.ndarray) -> float:
+    """Return the correlation of the labels with the rows' positions along their leading direction, from 0 to 1.
 
-    It is NaN if the rows or the grades are all equal.
+    Labels of type float are grades: the result is the absolute correlation. Other labels are classes: it is the
+    correlation ratio, adjusted for the number of classes, so that it is about 0 for labels that are unrelated to the
+    rows. It is NaN if the rows or the labels are all equal, or if there are as many classes as rows.
 
     >>> grades = np.arange(20.0)
-    >>> round(grade_correlation(np.outer(grades, [1.0, -2.0, 0.5]), grades), 6)
+    >>> round(label_correlation(np.outer(grades, [1.0, -2.0, 0.5]), grades), 6)
     1.0
     """
-    rows, grades = np.asarray(rows, np.float64), np.asarray(grades, np.float64)
-    if _is_constant(rows) or np.ptp(grades) == 0:
+    rows, labels = np.asarray(rows, np.float64), np.asarray(labels)
+    classes, numbers = np.unique(labels, return_inverse=True)
+    if _is_constant(rows) or len(classes) == 1:
         return math.nan
-    centered = rows - rows.mean(axis=0)
-    along = np.linalg.svd(centered, full_matrices=False)[0][:, 0]
-    return float(abs(np.corrcoef(along, grades)[0, 1]))
+    along = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)[0][:, 0]
+    if labels.dtype.kind == "f":
+        return float(abs(np.corrcoef(along, labels)[0, 1]))
+    if len(classes) == len(rows):
+        return math.nan
+    means = np.bincount(numbers, along) / np.bincount(numbers)
+    within = float(np.square(along - means[numbers]).sum()) / (len(rows) - len(classes))
+    total = float(np.square(along - along.mean()).sum()) / (len(rows) - 1)
+    return math.sqrt(max(0.0, 1 - within / total))
 
 
 MIN_ROWS = 8
 """The minimum number of rows for a verdict: with 8, the unbiased IsoScore can tell 5 effective dimensions from 2."""
 
-_MIN_EFFECTIVE_DIMENSIONS = 2.0  # with fewer, nearly all variance lies along one direction
-_MAX_ISOSCORE_RATIO = 0.1  # relative to the IsoScore at the start
-_MAX_SPREAD_RATIO = 0.01  # relative to 1 − mean cosine at the start
-_MIN_CLASS_SILHOUETTE = 0.25  # a lower silhouette means no structure (Kaufman and Rousseeuw, 1990)
-_MIN_GRADE_CORRELATION = 0.3
-_MAX_LOSS_RATIO = 0.9  # relative to the first loss: a lower loss shows that the model learns
+
+@dataclass(frozen=True)
+class CollapseThresholds:
+    """The thresholds of the collapse alarm; `make collapse-calibration` chooses the last three."""
+
+    effective_dimensions: float = 2.0
+    """With fewer effective dimensions, nearly all variance lies along one direction."""
+    isoscore_ratio: float = 0.1
+    """The maximum unbiased IsoScore, relative to that at the start."""
+    spread_ratio: float = 0.01
+    """The maximum of 1 − mean cosine, relative to that at the start."""
+    silhouette: float = 0.25
+    """The minimum silhouette of a layer that separates classes (Kaufman and Rousseeuw, 1990)."""
+    label_correlation: float = 0.3
+    """The minimum correlation of the leading direction with the labels in a model that learns."""
+    loss_ratio: float = 0.9
+    """The maximum loss of a model that learns, relative to the first loss."""
 
 
 @dataclass(frozen=True)
@@ -173,25 +193,31 @@ def effective_dimensions(isoscore: float, dimensions: float) -> float:
     return isoscore * (dimensions - 1) + 1
 
 
-def collapse_reason(first: Mapping[str, Any], now: Mapping[str, Any], first_loss: float = math.nan) -> str | None:
+def collapse_reason(
+    first: Mapping[str, Any],
+    now: Mapping[str, Any],
+    first_loss: float = math.nan,
+    thresholds: CollapseThresholds | None = None,
+) -> str | None:
     """Return why a layer has collapsed, given its first and a later row of a history; None if it has not.
 
     A layer has collapsed if its states became equal. It may also have collapsed if 1 − mean cosine fell below 1% of its
     first value, or if fewer than 2 effective dimensions are left and the unbiased IsoScore fell below 10% of its first
     value. But a model that learns also needs few directions in its last layers, so further evidence decides:
 
-    - With classes, it has not collapsed if the silhouette is at least 0.25, or the loss fell below 90% of `first_loss`.
-    - With grades, it has not collapsed if the leading direction has a correlation of at least 0.3 with the grades.
+    - With labels, it has not collapsed if the leading direction has a correlation of at least 0.3 with them, or if the
+      silhouette of the classes is at least 0.25.
     - Without labels, it has not collapsed if the loss fell below 90% of `first_loss`. If the loss is not known either,
       the number of dimensions alone is no evidence of collapse.
 
     Examples
     --------
-    >>> first = {"rows": 64, "dimensions": 384, "isoscore_unbiased": 0.16, "mean_cosine": 0.61, "silhouette": 0.02}
-    >>> collapse_reason(first, first | {"isoscore_unbiased": 0.1})
-    >>> collapse_reason(first, first | {"isoscore_unbiased": 0.0005})
-    'its effective dimensions fell from 62.3 to 1.19 of 384'
+    >>> first = {"rows": 64, "dimensions": 768, "isoscore_unbiased": 0.1, "mean_cosine": 0.5, "silhouette": 0.0}
+    >>> now = first | {"isoscore_unbiased": 0.0002, "label_correlation": 0.1}
+    >>> collapse_reason(first, now)
+    'its effective dimensions fell from 77.7 to 1.15 of 768'
     """
+    thresholds = thresholds or CollapseThresholds()
     if now["rows"] < MIN_ROWS or math.isnan(first["isoscore_unbiased"]):
         return None
     if math.isnan(now["isoscore_unbiased"]):
@@ -199,18 +225,19 @@ def collapse_reason(first: Mapping[str, Any], now: Mapping[str, Any], first_loss
     dimensions = now["dimensions"]
     before, after = (effective_dimensions(row["isoscore_unbiased"], dimensions) for row in (first, now))
     is_flat = (
-        after < _MIN_EFFECTIVE_DIMENSIONS <= before
-        and now["isoscore_unbiased"] < _MAX_ISOSCORE_RATIO * first["isoscore_unbiased"]
+        after < thresholds.effective_dimensions <= before
+        and now["isoscore_unbiased"] < thresholds.isoscore_ratio * first["isoscore_unbiased"]
     )
-    is_narrow = 1 - now["mean_cosine"] < _MAX_SPREAD_RATIO * (1 - first["mean_cosine"])
-    silhouette, correlation, loss = (now.get(name, math.nan) for name in ("silhouette", "grade_correlation", "loss"))
-    if not (is_flat or is_narrow) or silhouette >= _MIN_CLASS_SILHOUETTE or correlation >= _MIN_GRADE_CORRELATION:
+    is_narrow = 1 - now["mean_cosine"] < thresholds.spread_ratio * (1 - first["mean_cosine"])
+    if not (is_flat or is_narrow):
         return None
-    has_labels = not (math.isnan(silhouette) and math.isnan(correlation))
+    silhouette, correlation, loss = (now.get(name, math.nan) for name in ("silhouette", "label_correlation", "loss"))
     knows_loss = not (math.isnan(loss) or math.isnan(first_loss))
-    if math.isnan(correlation) and knows_loss and loss < _MAX_LOSS_RATIO * first_loss:
-        return None
-    if not (has_labels or knows_loss or is_narrow):
+    if not (math.isnan(silhouette) and math.isnan(correlation)):
+        learns = correlation >= thresholds.label_correlation or silhouette >= thresholds.silhouette
+    else:
+        learns = loss < thresholds.loss_ratio * first_loss if knows_loss else not is_narrow
+    if learns:
         return None
     reason = (
         f"its effective dimensions fell from {before:.3g} to {after:.3g} of {dimensions}"
@@ -223,7 +250,8 @@ def collapse_reason(first: Mapping[str, Any], now: Mapping[str, Any], first_loss
 class CollapseDetector:
     """A detector that checks the rows of a history in order and reports each collapse once."""
 
-    def __init__(self) -> None:
+    def __init__(self, thresholds: CollapseThresholds | None = None) -> None:
+        self._thresholds = thresholds
         self._first: dict[str, Mapping[str, Any]] = {}
         self._first_loss = math.nan
         self.found: dict[str, Collapse] = {}
@@ -236,14 +264,17 @@ class CollapseDetector:
             if math.isnan(self._first_loss):
                 self._first_loss = row.get("loss", math.nan)
             first = self._first.setdefault(layer, row)
-            reason = None if layer in self.found else collapse_reason(first, row, self._first_loss)
+            known = layer in self.found
+            reason = None if known else collapse_reason(first, row, self._first_loss, self._thresholds)
             if reason:
                 self.found[layer] = Collapse(layer, row["step"], reason)
                 new.append(self.found[layer])
         return new
 
 
-def find_collapses(history: Iterable[Mapping[str, Any]]) -> list[Collapse]:
+def find_collapses(
+    history: Iterable[Mapping[str, Any]], thresholds: CollapseThresholds | None = None
+) -> list[Collapse]:
     """Return the collapsed layers of a history, each with the step at which it collapsed.
 
     Examples
@@ -251,4 +282,4 @@ def find_collapses(history: Iterable[Mapping[str, Any]]) -> list[Collapse]:
     >>> find_collapses([])
     []
     """
-    return CollapseDetector().look(history)
+    return CollapseDetector(thresholds).look(history)

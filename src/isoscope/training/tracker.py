@@ -12,7 +12,7 @@ from isoscope._core.arrays import check_integer
 from isoscope._core.errors import ParameterError, warn_data
 from isoscope._render import render
 from isoscope.training.history import History
-from isoscope.training.layer_metrics import MEASUREMENTS, CollapseDetector, grade_correlation, measure
+from isoscope.training.layer_metrics import MEASUREMENTS, CollapseDetector, label_correlation, measure
 from isoscope.training.probe import Probe
 from isoscope.training.trainers import add_tracker_callback
 
@@ -171,11 +171,12 @@ class IsotropyTracker:
         rows = []
         for order, (layer, (states, texts)) in enumerate(self._probe.rows(model, self.layer, self.pool).items()):
             name = f"layer_{layer}" if isinstance(layer, int) else layer
-            found = measure(states, self._probe.labels(len(states)), groups=texts, layer=name, step=step)
-            grades = self._probe.grades(len(states))
+            classes, grades = self._probe.labels(len(states)), self._probe.grades(len(states))
+            found = measure(states, classes, groups=texts, layer=name, step=step)
+            labels = grades if classes is None else classes
             evidence = {
                 "loss": self._loss,
-                "grade_correlation": math.nan if grades is None else grade_correlation(states, grades),
+                "label_correlation": math.nan if labels is None else label_correlation(states, labels),
             }
             place = {"step": step, "epoch": epoch, "order": order, "layer": name}
             rows.append(place | {"rows": len(states), "dimensions": states.shape[1]} | found | evidence)
