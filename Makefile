@@ -5,7 +5,7 @@ PIP = bin/pip install --quiet --disable-pip-version-check --constraint constrain
 # Two test processes run at once. torch and scikit-learn get one core each; otherwise their threads compete.
 ONE_EACH = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=2
 
-.PHONY: demo test test-lowest lint bench bench-scale advisor calibration calibration-full calibration-audit regularizers estimators studies structure golden mutants stress clean
+.PHONY: demo test test-lowest lint bench bench-scale advisor calibration calibration-full calibration-audit regularizers regularizer-weights collapse-calibration estimators studies structure golden mutants stress clean
 
 demo: .venv-demo/done
 	.venv-demo/bin/isoscope demo
@@ -93,6 +93,18 @@ advisor: .venv-bench/done
 # make regularizers DATA=folder MODEL=folder RUNS=folder
 regularizers: .venv-bench/done
 	.venv-bench/bin/python benchmarks/regularizers.py $(DATA) $(MODEL) $(RUNS) --page docs/training.md
+
+# Every regularizer with three weights on two tasks and two models, three seeds (three hours on 2 idle cores); writes the
+# table in docs/training.md. Rerun it to resume.
+# make regularizer-weights DATA=folder MODELS=folder RUNS=folder
+regularizer-weights: .venv-bench/done
+	.venv-bench/bin/python benchmarks/regularizer_weights.py $(DATA) $(MODELS) $(RUNS) --page docs/training.md
+
+# False alarms and power of the collapse alarm on real trainings (two hours on 2 idle cores); writes the tables in
+# docs/training.md. Rerun it to resume.
+# make collapse-calibration DATA=folder MODELS=folder RUNS=folder
+collapse-calibration: .venv-bench/done
+	.venv-bench/bin/python benchmarks/collapse.py $(DATA) $(MODELS) $(RUNS) --page docs/training.md
 
 # Bias, error and coverage of the estimators of IsoScore; writes the tables in docs/estimators.md (about 20 minutes).
 # make estimators DATA=folder MODEL=folder

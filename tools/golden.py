@@ -853,7 +853,7 @@ def attach(folder: Path) -> Parts:
     batch = AutoTokenizer.from_pretrained(encoder())(texts, padding=True, return_tensors="pt")
     found = {}
     for name, term in {
-        "unbiased": isoscope.losses.UnbiasedIsoScore(),
+        "unbiased": isoscope.losses.UnbiasedIsoScore(1),
         "entropy": isoscope.losses.PersistentEntropy(),
     }.items():
         bert.zero_grad()

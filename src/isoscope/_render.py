@@ -38,6 +38,11 @@ _RENDERERS = {
         "page": "training_page.render_training_page",
         "figure": "figures.save_profile",
     },
+    "FineTuning": {
+        "page": "finetuning_page.render_finetuning_page",
+        "headline": "narrate.finetuning_headline",
+        "term": "narrate.describe_term",
+    },
 }
 """The renderers, by result class and kind of output."""
 

@@ -7,7 +7,15 @@ import pytest
 from scipy.stats import rankdata
 
 from isoscope import InputError
-from isoscope.finetuning.result import CLASS_MEASURES, GRADE_MEASURES, score_classes, score_grades, score_logits
+from isoscope.finetuning.result import (
+    CLASS_MEASURES,
+    GRADE_MEASURES,
+    has_learned,
+    score_classes,
+    score_constant_prediction,
+    score_grades,
+    score_logits,
+)
 
 
 @pytest.fixture
@@ -71,3 +79,44 @@ def test_nonfinite_outputs_raise():
         InputError, match="contain NaN or infinity for 2 of 3 rows of the dev set: training has diverged"
     ):
         score_logits(logits, np.array([0, 1, 1]), 2)
+
+
+# models that learned nothing
+
+
+def test_baseline_is_the_best_constant_prediction():
+    labels = np.array([0, 0, 0, 1, 1, 2])
+    found = score_constant_prediction(labels, 3)
+    assert found["accuracy"] == 0.5
+    assert found["f1"] == pytest.approx(2 * 3 / (6 + 3) / 3)
+    assert found["matthews"] == 0
+    positive = score_constant_prediction(np.array([1, 1, 1, 0]), 2)
+    assert positive["f1"] == pytest.approx(2 * 3 / (4 + 3))
+    assert score_constant_prediction(np.array([0.5, 1.0]), 0) == {"pearson": 0, "spearman": 0}
+
+
+@pytest.mark.parametrize("classes", [0, 2, 5])
+def test_guesses_rarely_count_as_learned_and_real_relations_do(classes):
+    rng, rows = np.random.default_rng(0), 400
+    measure = "accuracy" if classes else "spearman"
+    found = []
+    for share in (0.0, 0.4):
+        learned = 0
+        for _ in range(200):
+            labels = rng.integers(0, classes, rows) if classes else rng.random(rows)
+            guesses = rng.integers(0, classes, rows) if classes else rng.random(rows)
+            predicted = np.where(rng.random(rows) < share, labels, guesses)
+            scores = score_classes(predicted, labels, classes) if classes else score_grades(predicted, labels)
+            learned += has_learned(scores, score_constant_prediction(labels, classes), measure, rows)
+        found.append(learned / 200)
+    assert found[0] <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 200)
+    assert found[1] > 0.99
+
+
+def test_most_common_class_is_not_learned():
+    labels = np.array([1] * 70 + [0] * 30)
+    scores = score_classes(np.ones(100, int), labels, 2)
+    baseline = score_constant_prediction(labels, 2)
+    assert not any(has_learned(scores, baseline, measure, 100) for measure in CLASS_MEASURES)
+    scores = score_classes(np.r_[np.ones(60, int), np.zeros(40, int)], labels, 2)
+    assert all(has_learned(scores, baseline, measure, 100) for measure in CLASS_MEASURES)

@@ -53,7 +53,7 @@ def gradient(loss: Regularizer, X: torch.Tensor, labels: torch.Tensor | None = N
 @each
 def test_weight_scales_value_and_gradient_and_may_be_negative(make):
     X = cloud()
-    one, minus = make(), make(-2.5)
+    one, minus = make(1.0), make(-2.5)
     torch.testing.assert_close(minus(X, CLASSES), -2.5 * one(X, CLASSES))
     torch.testing.assert_close(gradient(minus, X, CLASSES), -2.5 * gradient(one, X, CLASSES))
 
@@ -294,7 +294,7 @@ def token_batch(texts=12, tokens=10, d=8):
 def test_unbiased_isoscore_compares_rows_of_different_groups():
     states, text = token_batch()
     states.requires_grad_()
-    grouped, by_rows = UnbiasedIsoScore()(states, groups=text), UnbiasedIsoScore()(states)
+    grouped, by_rows = UnbiasedIsoScore(1)(states, groups=text), UnbiasedIsoScore(1)(states)
     expected = isoscope.isoscore(states, unbiased=True, groups=text)
     assert grouped.item() == pytest.approx(max(0.0, 1 - expected.item()), abs=1e-6)
     assert grouped.item() < 0.3 < by_rows.item()

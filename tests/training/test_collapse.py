@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from isoscope.training.history import History
-from isoscope.training.layer_metrics import MIN_ROWS, collapse_reason, effective_dimensions, find_collapses, measure
+from isoscope.training.layer_metrics import (
+    MIN_ROWS,
+    collapse_reason,
+    effective_dimensions,
+    find_collapses,
+    label_correlation,
+    measure,
+)
 
 N, D = 32, 768
 
@@ -33,9 +40,9 @@ def test_noise_with_fewer_rows_than_dimensions_is_not_collapse(rng):
 
 
 def test_collapsing_data_is_detected_at_the_same_size(rng):
-    states = noise(rng)
-    first = row(states)
-    reasons = [collapse_reason(first, row(shrunk(states, share))) for share in (1, 0.3, 0.01, 0.001)]
+    states, labels = noise(rng), np.arange(N) % 2
+    first = row(states, labels)
+    reasons = [collapse_reason(first, row(shrunk(states, share), labels)) for share in (1, 0.3, 0.01, 0.001)]
     assert reasons[:2] == [None, None]
     assert "effective dimensions fell from" in reasons[2]
     assert reasons[3].endswith("to 1 of 768")
@@ -83,7 +90,7 @@ def test_layer_that_separates_classes_has_not_collapsed(rng):
     line = shrunk(states, 0.001)
     told = line + 20 * (labels[:, None] - 0.5) * np.eye(D)[0]
     first = row(states, labels)
-    assert collapse_reason(first, row(told)), "without labels nobody can know"
+    assert collapse_reason(first, row(told)) is None, "without labels nobody can know"
     assert collapse_reason(first, row(told, labels)) is None
     assert collapse_reason(first, row(line, labels))
 
@@ -100,13 +107,92 @@ def test_too_few_rows_are_not_judged(rng):
         assert bool(collapse_reason(row(states[:n]), row(np.ones((n, D))))) == judged
 
 
+# evidence of learning
+
+
+def flat(rng, labels=None, **more) -> tuple[dict, dict]:
+    """The first row of a layer, and a row in which nearly one direction is left."""
+    states = noise(rng)
+    return row(states, labels), row(shrunk(states, 0.001), labels, step=10) | more
+
+
+def test_dimensions_alone_are_no_collapse_without_labels_and_loss(rng):
+    first, now = flat(rng)
+    assert collapse_reason(first, now) is None
+    assert collapse_reason(first, now | {"loss": 0.3}) is None, "the first loss is unknown"
+    assert collapse_reason(first, now, 0.7) is None, "the loss now is unknown"
+
+
+@pytest.mark.parametrize(("loss", "collapsed"), [(0.62, False), (0.64, True), (0.7, True), (5.0, True)])
+def test_loss_tells_a_collapse_from_learning_without_labels(rng, loss, collapsed):
+    first, now = flat(rng, loss=loss)
+    reason = collapse_reason(first, now, first_loss=0.7)
+    assert bool(reason) == collapsed
+    if collapsed:
+        assert reason.endswith(f"and the loss went from 0.7 to {loss:.3g}")
+
+
+@pytest.mark.parametrize(("silhouette", "collapsed"), [(0.24, True), (0.26, False), (0.29, False)])
+def test_silhouette_of_a_quarter_is_evidence_of_learning(rng, silhouette, collapsed):
+    first, now = flat(rng, np.arange(N) % 2)
+    assert bool(collapse_reason(first, now | {"silhouette": silhouette})) == collapsed
+    assert bool(collapse_reason(first, now | {"silhouette": silhouette, "label_correlation": 0.1})) == collapsed
+
+
+@pytest.mark.parametrize(("correlation", "collapsed"), [(0.1, True), (0.29, True), (0.31, False), (0.9, False)])
+@pytest.mark.parametrize("labels", [None, np.arange(N) % 2])
+def test_labels_along_the_leading_direction_are_evidence_of_learning(rng, labels, correlation, collapsed):
+    first, now = flat(rng, labels, label_correlation=correlation)
+    assert bool(collapse_reason(first, now)) == collapsed
+    # A regression learns the mean of the grades first, so its loss falls even if it collapses.
+    assert bool(collapse_reason(first, now | {"loss": 2.0}, first_loss=6.0)) == collapsed
+
+
+def test_equal_states_are_a_collapse_whatever_the_loss(rng):
+    first, equal = row(noise(rng)), row(np.ones((N, D))) | {"loss": 0.1, "label_correlation": 0.9}
+    assert collapse_reason(first, equal, first_loss=0.7) == "its 32 states are all equal"
+
+
+def test_narrow_cone_is_a_collapse_without_labels_unless_the_loss_fell(rng):
+    first, narrow = row(noise(rng, d=64)), row(noise(rng, d=64) * 0.01 + 1)
+    assert "mean cosine rose" in collapse_reason(first, narrow)
+    assert collapse_reason(first, narrow | {"loss": 0.3}, first_loss=0.7) is None
+
+
+def test_correlation_with_grades_is_that_of_the_leading_direction(rng):
+    grades = rng.standard_normal(40)
+    states = np.outer(grades, np.eye(6)[2]) * 5 + noise(rng, 40, 6)
+    assert label_correlation(states, grades) > 0.9
+    assert label_correlation(states, -grades) == pytest.approx(label_correlation(states, grades))
+    assert label_correlation(states, rng.standard_normal(40)) < 0.5
+    assert math.isnan(label_correlation(np.ones((40, 6)), grades))
+    assert math.isnan(label_correlation(states, np.ones(40)))
+
+
+def test_correlation_with_two_classes_is_nearly_that_with_their_numbers(rng):
+    classes = np.arange(200) % 2
+    states = np.outer(classes * 2.0, np.eye(6)[2]) + 0.5 * noise(rng, 200, 6)
+    expected = label_correlation(states, classes.astype(float))
+    assert label_correlation(states, classes) == pytest.approx(expected, abs=0.005)
+    assert label_correlation(states, np.array(["b", "a"])[classes]) == label_correlation(states, classes)
+
+
+def test_correlation_with_random_classes_does_not_grow_with_their_number(rng):
+    for count in (2, 10, 60):
+        found = [label_correlation(noise(rng, 120, 8), rng.permutation(np.arange(120) % count)) for _ in range(200)]
+        assert np.mean(np.square(found)) < 0.1, "without the adjustment, it is (count − 1) / 119"
+    assert math.isnan(label_correlation(noise(rng, 20, 8), np.arange(20)))
+    assert math.isnan(label_correlation(noise(rng, 20, 8), np.zeros(20, int)))
+
+
 # along a history
 
 
 def test_each_layer_is_reported_once_with_its_first_step(rng):
     history, states = History(), noise(rng, d=48)
     for step, share in ((0, 1), (10, 0.5), (20, 0.001), (30, 0.0001), (40, 1)):
-        history.append([row(states, step=step, layer="layer_0"), row(shrunk(states, share), step=step)])
+        rows = [row(states, step=step, layer="layer_0"), row(shrunk(states, share), step=step)]
+        history.append([each | {"loss": 0.7} for each in rows])
     (found,) = find_collapses(history)
     assert (found.layer, found.step) == ("layer_6", 20)
     assert found.message.startswith("layer_6 has collapsed by step 20: its effective dimensions fell from ")

@@ -1,4 +1,4 @@
-"""Write the sentences that summarize an audit, a grouped audit, a recommendation and a training run."""
+"""Write the sentences that summarize an audit, a grouped audit, a recommendation, a training run and fine-tuning."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from isoscope.advising.advise import Advice, Score, Trial
     from isoscope.auditing.audit import Audit
     from isoscope.auditing.grouped import GroupedAudit, Series
+    from isoscope.finetuning.result import FineTuning
     from isoscope.training.history import Runs, StepSeries
 
 
@@ -579,3 +580,43 @@ def format_last_layer(layer: str) -> str:
     'the last layer (layer 6)'
     """
     return f"the last layer ({format_layer_name(layer)})"
+
+
+# fine-tuning
+
+SCORE_LABELS = {
+    "accuracy": "accuracy",
+    "f1": "F1",
+    "matthews": "Matthews correlation",
+    "pearson": "Pearson correlation",
+    "spearman": "Spearman correlation",
+}
+"""The scores of fine-tuning and their names."""
+
+
+def finetuning_headline(result: FineTuning) -> str:
+    """Return one sentence on whether the model has learned its task, with its main score and the baseline."""
+    measure, task, learned = result.settings.measure, result.settings.task, result.learned
+    score = f"{SCORE_LABELS[measure]} {result.final[measure]} on the dev set"
+    constant = "the most common class" if measure == "accuracy" else "a constant prediction"
+    baseline = f"{result.baseline[measure]:.3f} for {constant}"
+    if not any(learned):
+        return f"The model has not learned {task}: {score} is not above chance ({baseline})."
+    who = "The model" if all(learned) else f"{sum(learned)} of {len(learned)} seeds"
+    return f"{who} learned {task}: {score}, compared with {baseline}."
+
+
+def describe_term(result: FineTuning) -> list[str]:
+    """Return sentences on how much the regularizer acted in a run; an empty list without a regularizer."""
+    share = result.gradient_share.mean
+    if math.isnan(share):
+        return []
+    counts = [seed.term_counts for seed in result.seeds]
+    seen, small = (sum(each[name] for each in counts) for name in ("clouds", "too_small"))
+    skipped = f"; {small / seen:.0%} of the batches or classes in them were too small to use" if small else ""
+    sentences = [f"{share:.0%} of the rows got a gradient from the regularizer{skipped}"]
+    ratio = result.gradient_ratio.mean
+    if not math.isnan(ratio):
+        outweighed = ": it outweighs the task, so try a smaller weight" if ratio > 1 else ""
+        sentences.append(f"the gradient of the regularizer is {ratio:.2g} times that of the task{outweighed}")
+    return sentences

@@ -88,7 +88,7 @@ def render_training_page(
         isoscope.__version__,
         tag("a", "Skip to the profile", href="#profile", class_="skip"),
         _render_heading(every, about),
-        tag("main", *_render_charts(every), _render_numbers(every), _render_notes(every, details)),
+        tag("main", *render_charts(every), render_numbers(every), render_notes(every, details)),
         styles=["page.css", "advice.css", "training.css"],
     )
 
@@ -103,7 +103,7 @@ def _render_heading(runs: Runs, about: str) -> Markup:
         tag("p", tag("bdi", about), class_="source") if about else None,
         tag("p", _format_size(runs), class_="size"),
         tag("h1", training_headline(runs)),
-        _render_collapse_warning(runs),
+        render_collapse_warning(runs),
         tag("p", training_paragraph(runs), class_="reasons"),
     )
 
@@ -119,7 +119,7 @@ def _format_size(runs: Runs) -> str:
     return " · ".join(parts)
 
 
-def _render_collapse_warning(runs: Runs) -> Markup | None:
+def render_collapse_warning(runs: Runs) -> Markup | None:
     """Return a warning about layers that collapsed; None if there are none."""
     groups: dict[tuple[str, int], list[Collapse]] = {}
     for arm, histories in runs.arms.items():
@@ -149,7 +149,7 @@ def _describe_collapse(where: str, collapses: Sequence[Collapse]) -> str:
 # charts
 
 
-def _render_charts(runs: Runs) -> list[Markup | None]:
+def render_charts(runs: Runs) -> list[Markup | None]:
     layer = format_last_layer(runs.layers[-1])
     if runs.alone is not None:
         legend: Markup | None = render_layer_legend(runs.layers)
@@ -228,7 +228,7 @@ def _render_layers(runs: Runs) -> Markup:
 # numbers
 
 
-def _render_numbers(runs: Runs) -> Markup:
+def render_numbers(runs: Runs) -> Markup:
     table = _render_layer_table(runs) if runs.alone is not None else _render_arm_table(runs)
     lead = (
         "The table shows each measurement at the start and at the end of training."
@@ -279,7 +279,7 @@ def _render_mean_cell(values: np.ndarray) -> Markup:
     )
 
 
-def _render_notes(runs: Runs, facts: Mapping[str, object]) -> Markup:
+def render_notes(runs: Runs, facts: Mapping[str, object]) -> Markup:
     row = next(each for each in runs.all[0] if each["layer"] == runs.layers[-1])
     rows: list[tuple[object, object]] = [(str(name).capitalize(), value) for name, value in facts.items()]
     rows += [
@@ -301,10 +301,12 @@ def _render_notes(runs: Runs, facts: Mapping[str, object]) -> Markup:
         ),
         (
             "Collapse",
-            "A layer has collapsed if one of three conditions holds: its states become equal; one minus the mean "
-            "cosine falls below a hundredth of its first value; or fewer than 2 effective dimensions remain and the "
-            "unbiased IsoScore falls below a tenth of its first value. A layer that separates the classes (silhouette "
-            "of at least 0.25) is exempt.",
+            "A layer has collapsed if its states become equal. It also has if one minus the mean cosine falls below a "
+            "hundredth of its first value, or if fewer than 2 effective dimensions remain and the unbiased IsoScore "
+            "falls below a tenth of its first value, unless there is evidence of learning. With labels, this evidence "
+            "is a correlation of the leading direction with the labels of at least 0.3, or a silhouette of at least "
+            "0.25. Without labels, it is a loss below 90% of its first value. Without labels and loss, the number of "
+            "dimensions alone raises no alarm.",
         ),
     ]
     return section("notes", "How this was measured", render_definition_list(*rows))

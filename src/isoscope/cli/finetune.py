@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from isoscope._core.errors import ParameterError, plural
+from isoscope._render import render
 from isoscope.cli.options import JsonOption, RunFolderOption, check_output_folders, check_overwriting, parse_seeds
 from isoscope.cli.session import (
     STDOUT,
@@ -97,7 +98,9 @@ def finetune(
     weight: Annotated[
         float | None,
         typer.Option(
-            metavar="NUMBER", help="Regularizer weight; a negative weight reverses its effect.", show_default="1"
+            metavar="NUMBER",
+            help="Regularizer weight; a negative weight reverses its effect.",
+            show_default="0.1 for unbiased, 1 for others",
         ),
     ] = None,
     layer: Annotated[
@@ -261,8 +264,6 @@ def _render_result(result: FineTuning) -> Group:
     from rich.console import Group
     from rich.text import Text
 
-    from isoscope.finetuning.result import describe_term
-
     settings = result.settings
     name = Path(settings.model).name or settings.model
     seeds = "seed" if len(result.seeds) == 1 else "seeds"
@@ -272,8 +273,9 @@ def _render_result(result: FineTuning) -> Group:
         f"{plural(settings.steps, 'step')}",
     )
     note = Text("± is the standard deviation over the seeds" if len(result.seeds) > 1 else "", "dim")
-    notes = [*describe_term(result), *result.notes]
-    return Group(heading, Text(), _render_table(result), note, *(Text(each, "dim") for each in notes))
+    verdict = Text(render("FineTuning", "headline", result), "bold" if all(result.learned) else "bold red")
+    notes = [*render("FineTuning", "term", result), *result.notes]
+    return Group(heading, verdict, Text(), _render_table(result), note, *(Text(each, "dim") for each in notes))
 
 
 def _render_table(result: FineTuning) -> Table:

@@ -26,7 +26,7 @@ from isoscope._io.json import write_json
 from isoscope._io.progress import show_progress
 from isoscope._io.runs import RunFolder
 from isoscope._render import render
-from isoscope.finetuning.result import FineTuning, SeedOutcome
+from isoscope.finetuning.result import FineTuning, SeedOutcome, score_constant_prediction
 from isoscope.finetuning.settings import DEFAULT_ZETA, OPTIONS, REGULARIZERS, compare_settings, make_settings
 from isoscope.finetuning.task_data import GLUE_NAMES, Task, read_custom_task, read_glue, stratified_sample
 
@@ -113,7 +113,8 @@ def finetune(
         A name ("none", "persistent-entropy", "istar", "unbiased" or "cosreg"), or an object from `isoscope.losses`,
         which has its own options.
     weight : float, optional
-        The weight of a regularizer given by name (default 1; a negative weight reverses its effect).
+        The weight of a regularizer given by name; a negative weight reverses its effect. The default is 0.1 for
+        "unbiased" and 1 for the others.
     layer, pool : optional
         The layer and the pooling mode for the regularizer (see `attach`); by default, those of its paper.
     select : bool
@@ -252,7 +253,8 @@ class _Run:
             if seed not in done:
                 done[seed] = self._run_seed(seed, place / len(seeds), 1 / len(seeds), rows, reader)
         outcomes = tuple(done[seed] for seed in seeds)
-        result = FineTuning(self.settings, outcomes, self.folder.path, tuple(notes), _versions())
+        baseline = score_constant_prediction(self.task.dev.labels, len(self.task.labels))
+        result = FineTuning(self.settings, outcomes, self.folder.path, tuple(notes), _versions(), baseline)
         write_json(result.to_dict(), self.folder.path / "metrics.json")
         _write_page(result)
         return result
@@ -437,24 +439,9 @@ def _read_outcome(path: Path) -> SeedOutcome:
 
 
 def _write_page(result: FineTuning) -> None:
-    """Write the HTML page with the measurements of all seeds."""
-    from isoscope.training.history import History
-
-    settings = result.settings
-    facts = {
-        "model": Path(settings.model).name or settings.model,
-        "task": settings.task,
-        "regularizer": settings.arm,
-        "seeds": ", ".join(str(each.seed) for each in result.seeds),
-        **{f"{score}, mean over the last 30% of steps": str(result.late[score]) for score in result.scores},
-        "learning rate": f"{settings.learning_rate:g}, {settings.schedule} after a warm-up of {settings.warmup:.0%}",
-        "batch": settings.batch_size * settings.accumulate,
-        "epochs": f"{settings.epochs:g}",
-        **{f"note {number}": note for number, note in enumerate(result.notes, 1)},
-    }
-    histories = [History.read(result.folder / f"seed-{each.seed}") for each in result.seeds]
+    """Write the HTML page with the scores, the losses and the measurements of all seeds."""
     with atomic_replace(result.folder / "page.html") as temporary:
-        temporary.write_text(render("History", "page", histories, facts), encoding="utf-8")
+        temporary.write_text(render("FineTuning", "page", result), encoding="utf-8")
 
 
 def _versions() -> dict[str, str]:

@@ -7,13 +7,14 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isoscope._core.errors import ParameterError
 from isoscope._io.json import jsonable
+from isoscope.training.layer_metrics import EVIDENCE
 
 if TYPE_CHECKING:
     from isoscope.finetuning.settings import Settings
@@ -82,6 +83,34 @@ def score_logits(logits: np.ndarray, labels: np.ndarray, classes: int) -> dict[s
     return score_classes(logits.argmax(axis=1), labels, classes)
 
 
+def score_constant_prediction(labels: np.ndarray, classes: int) -> dict[str, float]:
+    """Return the best scores of a model that always predicts the same class or grade: the baseline of a task.
+
+    >>> score_constant_prediction(np.array([0, 0, 0, 1]), 2)["accuracy"]
+    0.75
+    """
+    if not classes:
+        return dict.fromkeys(GRADE_MEASURES, 0.0)
+    found = [score_classes(np.full(len(labels), each), labels, classes) for each in np.unique(labels)]
+    return {name: max(scores[name] for scores in found) for name in CLASS_MEASURES}
+
+
+def has_learned(scores: Mapping[str, float], baseline: Mapping[str, float], measure: str, rows: int) -> bool:
+    """Return whether the scores on `rows` rows are above the baseline, and above what chance gives in 95 of 100 cases.
+
+    Chance is judged by the Matthews correlation or, for grades, by Spearman's: without any relation between predictions
+    and labels, both are about 0, with a standard deviation of at most 1/√rows.
+
+    >>> baseline = {"accuracy": 0.51, "matthews": 0.0}
+    >>> has_learned({"accuracy": 0.53, "matthews": 0.06}, baseline, "accuracy", rows=100)
+    False
+    """
+    relation = scores["matthews" if "matthews" in scores else "spearman"]
+    return scores[measure] > baseline[measure] and relation > _CHANCE_DEVIATIONS / math.sqrt(rows)
+
+
+_CHANCE_DEVIATIONS = 1.645  # a normal variable exceeds so many standard deviations in 5 of 100 cases
+
 SCHEMA = "isoscope.finetuning/1"
 LATE_SHARE = 0.3
 """The final share of a run's steps over which the values in `late` are averaged."""
@@ -133,13 +162,20 @@ class SeedOutcome:
     """The number of sets of vectors that the regularizer has seen, the number that it skipped as too small, the number
     of rows, and the number of rows that got a gradient from the regularizer."""
     terms: list[dict[str, float]] = field(default_factory=list)
-    """The term of the regularizer and the share of rows with a gradient since the previous entry, by step."""
+    """The term of the regularizer, the share of rows with a gradient since the previous entry, and the norm of the
+    gradient of the term relative to that of the loss, by step."""
 
     @property
     def gradient_share(self) -> float:
         """The share of rows that got a gradient from the regularizer; NaN without a regularizer."""
         rows = self.term_counts.get("rows", 0)
         return self.term_counts["rows_with_gradient"] / rows if rows else math.nan
+
+    @property
+    def gradient_ratio(self) -> float:
+        """The median over training of the gradient of the term relative to that of the loss; NaN if it is unknown."""
+        ratios = [row["gradient_ratio"] for row in self.terms if "gradient_ratio" in row]
+        return median(ratios) if ratios else math.nan
 
     @property
     def final(self) -> dict[str, float]:
@@ -205,6 +241,8 @@ class FineTuning:
         The folder of the run.
     notes : tuple of str
         Notes on the data and the model: unused rows, truncated texts, an added padding token.
+    baseline : dict
+        The scores of the best constant prediction, such as the most common class.
 
     Examples
     --------
@@ -218,6 +256,13 @@ class FineTuning:
     folder: Path
     notes: tuple[str, ...]
     versions: dict[str, str]
+    baseline: dict[str, float]
+
+    @property
+    def learned(self) -> tuple[bool, ...]:
+        """Whether each seed's final scores are above the baseline and above chance."""
+        settings = self.settings
+        return tuple(has_learned(seed.final, self.baseline, settings.measure, settings.dev_rows) for seed in self.seeds)
 
     @property
     def final(self) -> dict[str, Spread]:
@@ -241,6 +286,11 @@ class FineTuning:
         return Spread.of(seed.gradient_share for seed in self.seeds)
 
     @property
+    def gradient_ratio(self) -> Spread:
+        """The gradient of the term relative to that of the loss: the median of each seed, NaN if unknown."""
+        return Spread.of(seed.gradient_ratio for seed in self.seeds)
+
+    @property
     def layers(self) -> tuple[str, ...]:
         """The names of the measured layers, from first to last."""
         return tuple(dict.fromkeys(str(row["layer"]) for row in self.seeds[0].layers))
@@ -257,24 +307,16 @@ class FineTuning:
             "versions": self.versions,
             "final": {name: _spread_to_dict(spread) for name, spread in self.final.items()},
             "late": {name: _spread_to_dict(spread) for name, spread in self.late.items()},
+            "baseline": self.baseline,
+            "learned": list(self.learned),
             "gradient_share": _spread_to_dict(self.gradient_share),
+            "gradient_ratio": _spread_to_dict(self.gradient_ratio),
             "runs": [seed.to_dict() for seed in self.seeds],
         }
         return dict(jsonable(content))
 
 
-def describe_term(result: FineTuning) -> list[str]:
-    """Describe how much the regularizer acted in a run, in sentences; an empty list without a regularizer."""
-    share = result.gradient_share.mean
-    if math.isnan(share):
-        return []
-    counts = [seed.term_counts for seed in result.seeds]
-    seen, small = (sum(each[name] for each in counts) for name in ("clouds", "too_small"))
-    skipped = f"; {small / seen:.0%} of the batches or classes in them were too small to use" if small else ""
-    return [f"{share:.0%} of the rows got a gradient from the regularizer{skipped}"]
-
-
-_INDEX_COLUMNS = ("step", "epoch", "order", "layer", "rows", "dimensions")
+_INDEX_COLUMNS = ("step", "epoch", "order", "layer", "rows", "dimensions", *EVIDENCE)
 """The columns of a history that are not measurements."""
 
 

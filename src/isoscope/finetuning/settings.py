@@ -49,6 +49,10 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 }
 """The options of each regularizer."""
 REGULARIZERS = tuple(OPTIONS)
+DEFAULT_WEIGHTS = {"persistent-entropy": 1.0, "istar": 1.0, "unbiased": 0.1, "cosreg": 1.0}
+"""The default weight of each regularizer: that of its class."""
+_EARLIER_WEIGHT = 1.0
+"""The default weight of all regularizers in settings that earlier versions recorded without a weight."""
 SCHEDULES = {"cosine": "cosine", "linear": "linear", "constant": "constant_with_warmup"}
 """The learning rate schedules after the warm-up, with their names in transformers."""
 
@@ -115,6 +119,8 @@ class Settings:
 
 def compare_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Describe the differences between the settings of two runs; see `isoscope._io.runs.differences`."""
+    if old.get("weight") is None and old.get("regularizer") in DEFAULT_WEIGHTS:
+        old = {**old, "weight": _EARLIER_WEIGHT}
     if old.get("data") == new["data"]:
         return differences(old, new)
     phrases = dict.fromkeys(("data", "train_rows", "dev_rows"), "the rows of the task differ")
@@ -127,6 +133,8 @@ def make_settings(model: str, task: Task, **given: Any) -> Settings:
     for name in ("learning_rate", "weight_decay", "batch_size", "epochs"):
         if given[name] is None:
             given[name] = getattr(recipe, name)
+    if given["weight"] is None:
+        given["weight"] = DEFAULT_WEIGHTS.get(given["regularizer"])
     limit = given["limit"]
     _check_settings(given)
     if given["group_classes"] and task.is_graded:

@@ -94,17 +94,17 @@ def make_regularizer(settings: Settings, given: str | Regularizer, *, graded: bo
     """Return the regularizer as a torch module; None for "none"."""
     if not isinstance(given, str):
         return deepcopy(given)  # its counts and buffers belong to one seed
-    weight = 1.0 if settings.weight is None else settings.weight
+    weight = settings.weight
+    if weight is None:
+        return None
     per_class = settings.per_class and not graded
-    makers: dict[str, Callable[[], Regularizer | None]] = {
-        "none": lambda: None,
+    makers: dict[str, Callable[[], Regularizer]] = {
         "persistent-entropy": lambda: PersistentEntropy(weight, select=settings.select, per_class=per_class),
         "istar": lambda: IStar(weight, zeta=settings.zeta),
         "unbiased": lambda: UnbiasedIsoScore(weight),
         "cosreg": lambda: CosReg(weight),
     }
-    regularizer: Regularizer | None = makers[given]()
-    return regularizer
+    return makers[given]()
 
 
 def run_seed(
@@ -143,9 +143,9 @@ def run_seed(
         trainer.remove_callback(PrinterCallback)
         attachment = None if loss is None else attach(model, loss, settings.layer, _choose_pool(settings, loss, reader))
         if attachment is not None:
-            attachment.follow(trainer)
+            attachment.follow(trainer, gradients=True)
         tracker = IsotropyTracker(
-            _probe_batches(rows.probe, collate, settings, graded=task.is_graded),
+            _probe_batches(rows.probe, collate, settings),
             layer="all",
             pool=settings.pool if settings.pool not in (None, "tokens") else reader.pool,
             every=settings.every,
@@ -283,10 +283,8 @@ def _choose_pool(settings: Settings, loss: Regularizer, reader: Reader) -> str:
     return settings.pool or loss.pool or reader.pool
 
 
-def _probe_batches(rows: list[Row], collate: Any, settings: Settings, *, graded: bool) -> list[dict[str, Any]]:
+def _probe_batches(rows: list[Row], collate: Any, settings: Settings) -> list[dict[str, Any]]:
     size = max(64, settings.batch_size)
-    if graded:  # a silhouette needs classes
-        rows = [{name: value for name, value in row.items() if name != "labels"} for row in rows]
     return [dict(collate(rows[start : start + size])) for start in range(0, len(rows), size)]
 
 

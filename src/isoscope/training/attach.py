@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
@@ -26,6 +27,7 @@ from isoscope.training.capture import (
     run_model,
 )
 from isoscope.training.gradient_accumulation import accumulation_share
+from isoscope.training.gradient_ratio import gradient_ratio
 from isoscope.training.layers import layer_places, plain_name, resolve_layers, unwrap_compiled
 from isoscope.training.refresh import SHRINKAGE_STATES, shrinkage_sketch
 from isoscope.training.trainers import (
@@ -166,6 +168,10 @@ class Attachment:
         """The number of rows that have taken part in a backward pass."""
         self.rows_with_gradient = 0
         """How many of them got a gradient from the term."""
+        self.gradient_ratio = math.nan
+        """The norm of the gradient of the last compared term, relative to that of the loss; see `compare_gradients`."""
+        self.compared_at = 0
+        """The step at which the gradients were last compared; 0 if never."""
         self._labels = labels
         called = model.training_step if is_lightning(model) else unwrap_compiled(model).forward
         self._names = list(inspect.signature(called).parameters)
@@ -175,6 +181,8 @@ class Attachment:
         self._taken = False
         self._last: torch.Tensor | None = None
         self._included: torch.Tensor | None = None
+        self._compare_next = False
+        self._comparing = False
         self._warned: set[str] = set()
         self._counts_before = _row_counts(loss)
         self._undo: list[Callable[[], Any]] = []
@@ -240,10 +248,44 @@ class Attachment:
         self.loss.refresh(sketch)
         return sketch.n
 
-    def follow(self, trainer: Any) -> Attachment:
-        """Add a callback to a trainer to log the term and to refresh `IStar`'s covariance at each epoch."""
-        self._undo.append(add_regularizer_callback(trainer, self))
+    def follow(self, trainer: Any, *, gradients: bool = False) -> Attachment:
+        """Add a callback to a trainer to log the term and to refresh `IStar`'s covariance at each epoch.
+
+        Parameters
+        ----------
+        trainer : Trainer
+            A Hugging Face, Sentence Transformers or Lightning trainer.
+        gradients : bool
+            Whether to also log the gradient of the term relative to that of the loss, at each step that is logged. This
+            takes two additional backward passes, and memory for one more set of gradients.
+        """
+        self._undo.append(add_regularizer_callback(trainer, self, gradients=gradients))
         return self
+
+    def compare_gradients(self, loss: torch.Tensor) -> float:
+        """Return the norm of the term's gradient divided by that of a loss, over the parameters that the term reaches.
+
+        A ratio above 1 means that the regularizer outweighs the task. In your own training loop, call this between the
+        forward pass and `backward()`, with the loss of the task alone.
+        """
+        if self._pending is None:
+            raise ParameterError(
+                "there is no term to compare with the loss: call compare_gradients after a forward pass in training "
+                "mode; if the model returns its own loss, use follow(trainer, gradients=True)"
+            )
+        return self._compare(self._pending, loss)
+
+    def compare_next_gradients(self) -> None:
+        """Set `gradient_ratio` in the next training step of a model that returns its own loss."""
+        self._compare_next = True
+
+    def _compare(self, term: torch.Tensor, loss: torch.Tensor) -> float:
+        self._compare_next, self._comparing, self.compared_at = False, True, self.step
+        try:
+            self.gradient_ratio = gradient_ratio(term, loss, self.model)
+        finally:
+            self._comparing = False
+        return self.gradient_ratio
 
     def detach(self) -> None:
         """Remove all hooks and callbacks from the model and its trainers."""
@@ -339,6 +381,9 @@ class Attachment:
         term = self._term(self._capture.rows(seen), self._find_labels(args, kwargs))
         term = term * accumulation_share(self.model, kwargs)
         self._last = term.detach()
+        loss = _find_loss(output)
+        if self._compare_next and loss is not None:
+            self._compare(term, loss)
         finished = _add_term(output, term)
         if finished is None:
             check_label_smoothing(find_calling_trainer() if self.step == 1 else None)
@@ -386,6 +431,8 @@ class Attachment:
         return term
 
     def _look_at_gradient(self, where: str, wanted: bool, gradient: torch.Tensor) -> None:
+        if self._comparing:
+            return
         count = int((gradient != 0).any(dim=1).sum())
         self.rows += len(gradient)
         self.rows_with_gradient += count
@@ -499,19 +546,28 @@ def _widest(runs: list[PooledRows]) -> list[PooledRows]:
     return [each for each, width in zip(runs, widths, strict=True) if width == max(widths)]
 
 
+def _find_loss(output: Any) -> torch.Tensor | None:
+    """Return the loss in a module's output, or None."""
+    if isinstance(output, MutableMapping):
+        output = output.get("loss")
+    elif isinstance(output, tuple) and output:
+        output = output[0]
+    return output if _is_loss(output) else None
+
+
 def _add_term(output: Any, term: torch.Tensor) -> Any:
     """Return the output with the term added to its loss, or None if it has no loss."""
-    if _is_loss(output):
-        return output + term.to(output.device)
+    loss = _find_loss(output)
+    if loss is None:
+        return None
+    total = loss + term.to(loss.device)
     if isinstance(output, MutableMapping):
-        if not _is_loss(output.get("loss")):
-            return None
-        output["loss"] = output["loss"] + term.to(output["loss"].device)
+        output["loss"] = total
         return output
-    if isinstance(output, tuple) and output and _is_loss(output[0]):
-        rest = (output[0] + term.to(output[0].device), *output[1:])
+    if isinstance(output, tuple):
+        rest = (total, *output[1:])
         return type(output)(*rest) if hasattr(output, "_fields") else rest
-    return None
+    return total
 
 
 def _find_differentiable(output: Any) -> torch.Tensor | None:

@@ -12,14 +12,14 @@ import numpy as np
 
 from isoscope._core.errors import FileFormatError, NotFoundError, ParameterError, TooFewRowsError, warn_data
 from isoscope._io.files import atomic_replace
-from isoscope.training.layer_metrics import MEASUREMENTS
+from isoscope.training.layer_metrics import EVIDENCE, MEASUREMENTS
 
 HISTORY_FILE = "history.parquet"
 """The file name of a history in a folder."""
 
 _SCHEMA_KEY, _SCHEMA = "isoscope.history", "1"
 _INDEX_COLUMNS = {"step": int, "epoch": float, "order": int, "layer": str, "rows": int, "dimensions": int}
-_COLUMNS: dict[str, type] = {**_INDEX_COLUMNS, **dict.fromkeys(MEASUREMENTS, float)}
+_COLUMNS: dict[str, type] = {**_INDEX_COLUMNS, **dict.fromkeys((*MEASUREMENTS, *EVIDENCE), float)}
 
 
 class History:
@@ -27,7 +27,8 @@ class History:
 
     A row has the columns `step`, `epoch`, `order` (the position of the layer), `layer` (its name), `rows` and
     `dimensions` (the shape of the states), and one column for each name in
-    `isoscope.training.layer_metrics.MEASUREMENTS`.
+    `isoscope.training.layer_metrics.MEASUREMENTS`. The columns `loss` and `label_correlation` help to tell a
+    collapse from learning; they are NaN if unknown.
 
     Parameters
     ----------
@@ -85,7 +86,7 @@ class History:
         """Append the rows of one step; missing measurements become NaN."""
         for row in rows:
             for name, kind in _COLUMNS.items():
-                self._columns[name].append(kind(row.get(name, math.nan) if name in MEASUREMENTS else row[name]))
+                self._columns[name].append(kind(row[name] if name in _INDEX_COLUMNS else row.get(name, math.nan)))
 
     def truncate(self, step: int) -> None:
         """Drop the rows from `step` on, because training resumes there and measures them again.
@@ -144,14 +145,16 @@ class History:
             raise FileFormatError(
                 f"{path} cannot be read as Parquet: {reason}; need a history file written by a tracker"
             ) from error
-        missing = [name for name in _COLUMNS if name not in table.column_names]
+        required = [name for name in _COLUMNS if name not in EVIDENCE]  # earlier versions did not write these
+        missing = [name for name in required if name not in table.column_names]
         if missing:
             raise FileFormatError(
                 f"{path} has no column {missing[0]}: need a history file written by a tracker, which "
-                f"has {len(_COLUMNS)} columns"
+                f"has {len(required)} columns"
             )
         for name, kind in _COLUMNS.items():
-            values = table.column(name).to_pylist()
+            known = name in table.column_names
+            values = table.column(name).to_pylist() if known else [None] * table.num_rows
             try:
                 history._columns[name] = [kind(math.nan if v is None and kind is float else v) for v in values]
             except (TypeError, ValueError) as error:

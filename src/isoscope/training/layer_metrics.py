@@ -114,13 +114,57 @@ def _check_finite_states(rows: np.ndarray, layer: str, step: int | None) -> None
         )
 
 
+EVIDENCE = ("loss", "label_correlation")
+"""What a history contains besides the measurements, to tell a collapse from learning: the loss of the task, and the
+correlation of the leading direction with the labels of the probe."""
+
+
+def label_correlation(rows: np.ndarray, labels: np.ndarray) -> float:
+    """Return the correlation of the labels with the rows' positions along their leading direction, from 0 to 1.
+
+    Labels of type float are grades: the result is the absolute correlation. Other labels are classes: it is the
+    correlation ratio, adjusted for the number of classes, so that it is about 0 for labels that are unrelated to the
+    rows. It is NaN if the rows or the labels are all equal, or if there are as many classes as rows.
+
+    >>> grades = np.arange(20.0)
+    >>> round(label_correlation(np.outer(grades, [1.0, -2.0, 0.5]), grades), 6)
+    1.0
+    """
+    rows, labels = np.asarray(rows, np.float64), np.asarray(labels)
+    classes, numbers = np.unique(labels, return_inverse=True)
+    if _is_constant(rows) or len(classes) == 1:
+        return math.nan
+    along = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)[0][:, 0]
+    if labels.dtype.kind == "f":
+        return float(abs(np.corrcoef(along, labels)[0, 1]))
+    if len(classes) == len(rows):
+        return math.nan
+    means = np.bincount(numbers, along) / np.bincount(numbers)
+    within = float(np.square(along - means[numbers]).sum()) / (len(rows) - len(classes))
+    total = float(np.square(along - along.mean()).sum()) / (len(rows) - 1)
+    return math.sqrt(max(0.0, 1 - within / total))
+
+
 MIN_ROWS = 8
 """The minimum number of rows for a verdict: with 8, the unbiased IsoScore can tell 5 effective dimensions from 2."""
 
-_MIN_EFFECTIVE_DIMENSIONS = 2.0  # with fewer, nearly all variance lies along one direction
-_MAX_ISOSCORE_RATIO = 0.1  # relative to the IsoScore at the start
-_MAX_SPREAD_RATIO = 0.01  # relative to 1 − mean cosine at the start
-_MIN_CLASS_SILHOUETTE = 0.25  # a lower silhouette means no structure (Kaufman and Rousseeuw, 1990)
+
+@dataclass(frozen=True)
+class CollapseThresholds:
+    """The thresholds of the collapse alarm; `make collapse-calibration` chooses the last three."""
+
+    effective_dimensions: float = 2.0
+    """With fewer effective dimensions, nearly all variance lies along one direction."""
+    isoscore_ratio: float = 0.1
+    """The maximum unbiased IsoScore, relative to that at the start."""
+    spread_ratio: float = 0.01
+    """The maximum of 1 − mean cosine, relative to that at the start."""
+    silhouette: float = 0.25
+    """The minimum silhouette of a layer that separates classes (Kaufman and Rousseeuw, 1990)."""
+    label_correlation: float = 0.3
+    """The minimum correlation of the leading direction with the labels in a model that learns."""
+    loss_ratio: float = 0.9
+    """The maximum loss of a model that learns, relative to the first loss."""
 
 
 @dataclass(frozen=True)
@@ -149,44 +193,67 @@ def effective_dimensions(isoscore: float, dimensions: float) -> float:
     return isoscore * (dimensions - 1) + 1
 
 
-def collapse_reason(first: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+def collapse_reason(
+    first: Mapping[str, Any],
+    now: Mapping[str, Any],
+    first_loss: float = math.nan,
+    thresholds: CollapseThresholds | None = None,
+) -> str | None:
     """Return why a layer has collapsed, given its first and a later row of a history; None if it has not.
 
-    A layer has collapsed if its states became equal; if 1 − mean cosine fell below 1% of its first value; or if fewer
-    than 2 effective dimensions are left and the unbiased IsoScore fell below 10% of its first value. A layer that
-    separates the classes (silhouette of at least 0.25) has not collapsed: a classifier's last layer needs few
-    directions.
+    A layer has collapsed if its states became equal. It may also have collapsed if 1 − mean cosine fell below 1% of its
+    first value, or if fewer than 2 effective dimensions are left and the unbiased IsoScore fell below 10% of its first
+    value. But a model that learns also needs few directions in its last layers, so further evidence decides:
+
+    - With labels, it has not collapsed if the leading direction has a correlation of at least 0.3 with them, or if the
+      silhouette of the classes is at least 0.25.
+    - Without labels, it has not collapsed if the loss fell below 90% of `first_loss`. If the loss is not known either,
+      the number of dimensions alone is no evidence of collapse.
 
     Examples
     --------
-    >>> first = {"rows": 64, "dimensions": 384, "isoscore_unbiased": 0.16, "mean_cosine": 0.61, "silhouette": 0.02}
-    >>> collapse_reason(first, first | {"isoscore_unbiased": 0.1})
-    >>> collapse_reason(first, first | {"isoscore_unbiased": 0.0005})
-    'its effective dimensions fell from 62.3 to 1.19 of 384'
+    >>> first = {"rows": 64, "dimensions": 768, "isoscore_unbiased": 0.1, "mean_cosine": 0.5, "silhouette": 0.0}
+    >>> now = first | {"isoscore_unbiased": 0.0002, "label_correlation": 0.1}
+    >>> collapse_reason(first, now)
+    'its effective dimensions fell from 77.7 to 1.15 of 768'
     """
+    thresholds = thresholds or CollapseThresholds()
     if now["rows"] < MIN_ROWS or math.isnan(first["isoscore_unbiased"]):
         return None
     if math.isnan(now["isoscore_unbiased"]):
         return f"its {now['rows']} states are all equal"
-    if now["silhouette"] >= _MIN_CLASS_SILHOUETTE:
-        return None
     dimensions = now["dimensions"]
     before, after = (effective_dimensions(row["isoscore_unbiased"], dimensions) for row in (first, now))
-    if (
-        after < _MIN_EFFECTIVE_DIMENSIONS <= before
-        and now["isoscore_unbiased"] < _MAX_ISOSCORE_RATIO * first["isoscore_unbiased"]
-    ):
-        return f"its effective dimensions fell from {before:.3g} to {after:.3g} of {dimensions}"
-    if 1 - now["mean_cosine"] < _MAX_SPREAD_RATIO * (1 - first["mean_cosine"]):
-        return f"its mean cosine rose from {first['mean_cosine']:.4f} to {now['mean_cosine']:.6f}"
-    return None
+    is_flat = (
+        after < thresholds.effective_dimensions <= before
+        and now["isoscore_unbiased"] < thresholds.isoscore_ratio * first["isoscore_unbiased"]
+    )
+    is_narrow = 1 - now["mean_cosine"] < thresholds.spread_ratio * (1 - first["mean_cosine"])
+    if not (is_flat or is_narrow):
+        return None
+    silhouette, correlation, loss = (now.get(name, math.nan) for name in ("silhouette", "label_correlation", "loss"))
+    knows_loss = not (math.isnan(loss) or math.isnan(first_loss))
+    if not (math.isnan(silhouette) and math.isnan(correlation)):
+        learns = correlation >= thresholds.label_correlation or silhouette >= thresholds.silhouette
+    else:
+        learns = loss < thresholds.loss_ratio * first_loss if knows_loss else not is_narrow
+    if learns:
+        return None
+    reason = (
+        f"its effective dimensions fell from {before:.3g} to {after:.3g} of {dimensions}"
+        if is_flat
+        else f"its mean cosine rose from {first['mean_cosine']:.4f} to {now['mean_cosine']:.6f}"
+    )
+    return reason + (f", and the loss went from {first_loss:.3g} to {loss:.3g}" if knows_loss else "")
 
 
 class CollapseDetector:
     """A detector that checks the rows of a history in order and reports each collapse once."""
 
-    def __init__(self) -> None:
+    def __init__(self, thresholds: CollapseThresholds | None = None) -> None:
+        self._thresholds = thresholds
         self._first: dict[str, Mapping[str, Any]] = {}
+        self._first_loss = math.nan
         self.found: dict[str, Collapse] = {}
 
     def look(self, rows: Iterable[Mapping[str, Any]]) -> list[Collapse]:
@@ -194,14 +261,20 @@ class CollapseDetector:
         new = []
         for row in rows:
             layer = row["layer"]
-            reason = None if layer in self.found else collapse_reason(self._first.setdefault(layer, row), row)
+            if math.isnan(self._first_loss):
+                self._first_loss = row.get("loss", math.nan)
+            first = self._first.setdefault(layer, row)
+            known = layer in self.found
+            reason = None if known else collapse_reason(first, row, self._first_loss, self._thresholds)
             if reason:
                 self.found[layer] = Collapse(layer, row["step"], reason)
                 new.append(self.found[layer])
         return new
 
 
-def find_collapses(history: Iterable[Mapping[str, Any]]) -> list[Collapse]:
+def find_collapses(
+    history: Iterable[Mapping[str, Any]], thresholds: CollapseThresholds | None = None
+) -> list[Collapse]:
     """Return the collapsed layers of a history, each with the step at which it collapsed.
 
     Examples
@@ -209,4 +282,4 @@ def find_collapses(history: Iterable[Mapping[str, Any]]) -> list[Collapse]:
     >>> find_collapses([])
     []
     """
-    return CollapseDetector().look(history)
+    return CollapseDetector(thresholds).look(history)

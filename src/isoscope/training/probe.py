@@ -30,7 +30,8 @@ class Probe:
     examples : iterable of batches, DataLoader or Dataset
         Batches in the form that the model accepts. The items of a dataset are batched in order.
     labels : sequence, optional
-        The class of each example. By default, the "labels" in the batches, if they contain one integer per example.
+        The class of each example, or its grade if the labels are floats. By default, the "labels" in the batches, if
+        they contain one number per example.
     """
 
     def __init__(self, examples: Any, labels: Any = None) -> None:
@@ -39,7 +40,10 @@ class Probe:
         if not self.batches:
             raise TooFewRowsError("probe is empty: need at least one batch, with a few dozen examples in total")
         self._has_own_labels = labels is not None
-        self._labels = _check_classes(labels) if self._has_own_labels else _find_classes(self.batches)
+        found = _check_labels(labels) if self._has_own_labels else _find_labels(self.batches)
+        graded = found is not None and found.dtype.kind == "f"
+        self._labels = None if graded else found
+        self._grades = found if graded else None
 
     def rows(self, model: nn.Module, layer: Any, pool: Any) -> dict[Layer, ProbeRows]:
         """Return the rows of each layer, without changing the model, its gradients or the random state."""
@@ -48,12 +52,17 @@ class Probe:
 
     def labels(self, rows: int) -> np.ndarray | None:
         """Return the class of each row, or None if the batches contain no classes that match the rows."""
-        if self._labels is None or len(self._labels) == rows:
-            return self._labels
+        return self._match(self._labels, rows)
+
+    def grades(self, rows: int) -> np.ndarray | None:
+        """Return the grade of each row, or None if the batches contain no grades that match the rows."""
+        return self._match(self._grades, rows)
+
+    def _match(self, labels: np.ndarray | None, rows: int) -> np.ndarray | None:
+        if labels is None or len(labels) == rows:
+            return labels
         if self._has_own_labels:
-            raise ShapeError(
-                f"labels has {len(self._labels)} entries but the probe has {rows} rows; pass one label per row"
-            )
+            raise ShapeError(f"labels has {len(labels)} entries but the probe has {rows} rows; pass one label per row")
         return None
 
 
@@ -143,22 +152,22 @@ def _list_batches(examples: Any) -> list[Any]:
         ) from error
 
 
-def _check_classes(labels: Any) -> np.ndarray:
+def _check_labels(labels: Any) -> np.ndarray:
     values = labels.cpu().numpy() if torch.is_tensor(labels) else np.asarray(labels)
     if values.ndim != 1:
-        raise ShapeError(f"labels has shape {values.shape}: need shape (n,), one class per example")
+        raise ShapeError(f"labels has shape {values.shape}: need shape (n,), one class or grade per example")
     return values
 
 
-def _find_classes(batches: list[Any]) -> np.ndarray | None:
-    """Return the classes in all batches, or None; regression targets and token labels are not classes."""
-    classes = []
+def _find_labels(batches: list[Any]) -> np.ndarray | None:
+    """Return the classes or grades in all batches, or None; labels of tokens are neither."""
+    found = []
     for batch in batches:
         labels = next((batch[name] for name in _LABELS if hasattr(batch, "keys") and name in batch), None)
         if labels is None:
             return None
         labels = torch.as_tensor(labels)
-        if labels.ndim != 1 or labels.is_floating_point():
+        if labels.ndim != 1:
             return None
-        classes.append(labels.cpu().numpy())
-    return np.concatenate(classes)
+        found.append(labels.double().cpu().numpy() if labels.is_floating_point() else labels.cpu().numpy())
+    return np.concatenate(found)

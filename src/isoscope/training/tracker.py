@@ -12,7 +12,7 @@ from isoscope._core.arrays import check_integer
 from isoscope._core.errors import ParameterError, warn_data
 from isoscope._render import render
 from isoscope.training.history import History
-from isoscope.training.layer_metrics import MEASUREMENTS, CollapseDetector, measure
+from isoscope.training.layer_metrics import MEASUREMENTS, CollapseDetector, label_correlation, measure
 from isoscope.training.probe import Probe
 from isoscope.training.trainers import add_tracker_callback
 
@@ -42,7 +42,8 @@ class IsotropyTracker:
     every : int
         The number of optimizer steps between measurements. The start and the end are also measured.
     labels : sequence, optional
-        The class of each example, for the silhouette. By default, the "labels" in the batches.
+        The class of each example, for the silhouette, or its grade if the labels are floats. By default, the "labels"
+        in the batches.
     path : path, optional
         Where to save the history: a file, or a folder in which `history.parquet` is written. If training is resumed, an
         existing history is continued; a new training run renames it first. If None, the history is kept only in memory.
@@ -98,6 +99,7 @@ class IsotropyTracker:
             self.history = History.read(self.history.path)
         self._watch = _make_detector(self.history)
         self._warned = False
+        self._loss = math.nan
 
     @property
     def collapses(self) -> list[Collapse]:
@@ -106,8 +108,20 @@ class IsotropyTracker:
 
     # measuring
 
-    def measure(self, model: Any, *, step: int, epoch: float | None = None) -> list[dict[str, Any]]:
+    def measure(
+        self, model: Any, *, step: int, epoch: float | None = None, loss: float | None = None
+    ) -> list[dict[str, Any]]:
         """Measure the model and save the result in the history, where it replaces all entries from `step` on.
+
+        Parameters
+        ----------
+        model : torch.nn.Module
+            The model.
+        step, epoch
+            The position in training.
+        loss : float, optional
+            The current loss of the task, averaged over some steps. It helps to tell a collapse from learning; trainers
+            that the tracker follows provide it.
 
         Returns
         -------
@@ -115,6 +129,8 @@ class IsotropyTracker:
             One row per layer; empty in all but the first process in data-parallel training.
         """
         self.latest = check_integer(step, "step")
+        if loss is not None:
+            self.note_loss(loss)
         rows = (
             self._measure_and_save(model, step, math.nan if epoch is None else float(epoch))
             if is_first_process()
@@ -123,6 +139,10 @@ class IsotropyTracker:
         if self.stop_on_collapse:
             self.should_stop = broadcast_decision(bool(self._watch.found))
         return rows
+
+    def note_loss(self, loss: float) -> None:
+        """Set the current loss of the task, which the next measurements record."""
+        self._loss = float(loss)
 
     def _measure_and_save(self, model: Any, step: int, epoch: float) -> list[dict[str, Any]]:
         rows = self._rows(model, step, epoch)
@@ -151,9 +171,15 @@ class IsotropyTracker:
         rows = []
         for order, (layer, (states, texts)) in enumerate(self._probe.rows(model, self.layer, self.pool).items()):
             name = f"layer_{layer}" if isinstance(layer, int) else layer
-            found = measure(states, self._probe.labels(len(states)), groups=texts, layer=name, step=step)
+            classes, grades = self._probe.labels(len(states)), self._probe.grades(len(states))
+            found = measure(states, classes, groups=texts, layer=name, step=step)
+            labels = grades if classes is None else classes
+            evidence = {
+                "loss": self._loss,
+                "label_correlation": math.nan if labels is None else label_correlation(states, labels),
+            }
             place = {"step": step, "epoch": epoch, "order": order, "layer": name}
-            rows.append(place | {"rows": len(states), "dimensions": states.shape[1]} | found)
+            rows.append(place | {"rows": len(states), "dimensions": states.shape[1]} | found | evidence)
         return rows
 
     def _truncate_history(self, step: int) -> None:

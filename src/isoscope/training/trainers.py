@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -43,11 +43,11 @@ def is_lightning(model: Any) -> bool:
     return any(base.__name__ == "LightningModule" for base in type(model).__mro__)
 
 
-def add_regularizer_callback(trainer: Any, attachment: Attachment) -> Callable[[], None]:
+def add_regularizer_callback(trainer: Any, attachment: Attachment, *, gradients: bool) -> Callable[[], None]:
     """Add the regularizer's callback to a trainer; return a function that removes it."""
     if trainer_kind(trainer) == "hugging-face":
-        return _add_hugging_face_callback(trainer, attachment)
-    return _add_lightning_callback(trainer, attachment)
+        return _add_hugging_face_callback(trainer, attachment, gradients)
+    return _add_lightning_callback(trainer, attachment, gradients)
 
 
 def check_label_smoothing(trainer: Any) -> None:
@@ -72,7 +72,7 @@ def find_calling_trainer() -> Any:
     return None
 
 
-def _add_hugging_face_callback(trainer: Any, attachment: Attachment) -> Callable[[], None]:
+def _add_hugging_face_callback(trainer: Any, attachment: Attachment, gradients: bool) -> Callable[[], None]:
     from transformers import TrainerCallback
 
     check_label_smoothing(trainer)
@@ -89,6 +89,16 @@ def _add_hugging_face_callback(trainer: Any, attachment: Attachment) -> Callable
                     batches = _MappedLoader(batches, trainer.collect_features)
                 attachment.refresh(batches, seed=_epoch_seed(args.seed, state.epoch))
 
+        def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if gradients and (state.global_step + 1) % state.logging_steps == 0:
+                attachment.compare_next_gradients()
+
+        def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            log.note()
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            log.note()
+
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
             if logs is not None and "loss" in logs:
                 values = log.take()
@@ -101,7 +111,7 @@ def _add_hugging_face_callback(trainer: Any, attachment: Attachment) -> Callable
     return lambda: _remove_callback(trainer.callback_handler.callbacks, callback)
 
 
-def _add_lightning_callback(trainer: Any, attachment: Attachment) -> Callable[[], None]:
+def _add_lightning_callback(trainer: Any, attachment: Attachment, gradients: bool) -> Callable[[], None]:
     Callback = import_lightning(trainer).Callback
 
     log = _TermLog(attachment)
@@ -113,7 +123,12 @@ def _add_lightning_callback(trainer: Any, attachment: Attachment) -> Callable[[]
             if attachment.needs_refresh:
                 attachment.refresh(_lightning_batches(trainer, pl_module), seed=_epoch_seed(0, trainer.current_epoch))
 
+        def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+            if gradients and (trainer.global_step + 1) % trainer.log_every_n_steps == 0:
+                attachment.compare_next_gradients()
+
         def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+            log.note()
             for name, value in log.take().items():
                 pl_module.log(name, value, on_step=True, on_epoch=False)
 
@@ -172,22 +187,37 @@ def _remove_callback(callbacks: list[Any], callback: Any) -> None:
 
 
 class _TermLog:
-    """The values to log about a term: its value, and the share of rows with a gradient since the previous entry."""
+    """What to log about a term: its mean, the share of rows with a gradient, and the ratio of gradients.
+
+    The mean and the share cover the batches since the previous entry. The ratio is logged once after each comparison.
+    """
 
     def __init__(self, attachment: Attachment) -> None:
         self.attachment = attachment
-        self.before = (0, 0)
+        self.values: list[float] = []
+        self.rows_before = (0, 0)
+        self.compared_at = 0
+
+    def note(self) -> None:
+        """Add the term of a batch."""
+        if self.attachment.step:
+            self.values.append(self.attachment.value)
 
     def take(self) -> dict[str, float]:
-        """Return the values by name; empty before the first step."""
-        attachment = self.attachment
-        if not attachment.step:
+        """Return the values by name; empty if there was no batch."""
+        attachment, values = self.attachment, self.values
+        if not values:
             return {}
-        now = (attachment.rows, attachment.rows_with_gradient)
-        rows, with_gradient = (new - old for new, old in zip(now, self.before, strict=True))
-        self.before = now
         key = f"{TERM_PREFIX}{type(attachment.loss).__name__}"
-        return {key: attachment.value} | ({f"{key}/gradient_share": with_gradient / rows} if rows else {})
+        found = {key: sum(values) / len(values)}
+        rows_now = (attachment.rows, attachment.rows_with_gradient)
+        rows, with_gradient = (new - old for new, old in zip(rows_now, self.rows_before, strict=True))
+        if rows:
+            found[f"{key}/gradient_share"] = with_gradient / rows
+        if attachment.compared_at > self.compared_at and not math.isnan(attachment.gradient_ratio):
+            found[f"{key}/gradient_ratio"] = attachment.gradient_ratio
+        self.values, self.rows_before, self.compared_at = [], rows_now, attachment.compared_at
+        return found
 
 
 TERM_PREFIX = "regularizer/"
@@ -254,11 +284,19 @@ def _track_hugging_face(trainer: Any, tracker: IsotropyTracker) -> None:
         """A callback that measures at the start, every `every` optimizer steps and when training stops."""
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            self._note_loss(next((each for each in reversed(state.log_history) if "loss" in each), {}))
             _log(trainer, tracker.measure_at_start(kwargs["model"], step=state.global_step, epoch=state.epoch or 0.0))
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if tracker.is_due(state.global_step) or control.should_training_stop:
                 self._measure(state, control, kwargs["model"])
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+            self._note_loss(logs or {})
+
+        def _note_loss(self, logs: Mapping[str, Any]) -> None:
+            if "loss" in logs:
+                tracker.note_loss(_task_loss(logs["loss"], logs))
 
         def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             # Not in on_train_end: the trainer may have loaded the best checkpoint by then.
@@ -271,6 +309,12 @@ def _track_hugging_face(trainer: Any, tracker: IsotropyTracker) -> None:
                 control.should_training_stop = True
 
     trainer.add_callback(TrackerCallback())
+
+
+def _task_loss(loss: Any, logged: Mapping[str, Any]) -> float:
+    """Return a loss without the terms of regularizers that were logged with it."""
+    terms = [name for name in logged if name.startswith(TERM_PREFIX) and name.count("/") == 1]
+    return float(loss) - sum(float(logged[name]) for name in terms)
 
 
 def _log(trainer: Any, rows: list[dict[str, Any]]) -> None:
@@ -311,11 +355,17 @@ def _track_lightning(trainer: Any, tracker: IsotropyTracker) -> None:
     class TrackerCallback(Callback):  # type: ignore[misc, valid-type]
         """A callback that measures at the start, every `every` optimizer steps and when training stops."""
 
+        def __init__(self) -> None:
+            self.losses: list[float] = []
+
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             epoch = float(trainer.current_epoch)
             self._log(trainer, tracker.measure_at_start(pl_module, step=trainer.global_step, epoch=epoch))
 
         def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+            loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+            if loss is not None:
+                self.losses.append(_task_loss(loss, trainer.callback_metrics))
             if tracker.is_due(trainer.global_step):
                 batches = trainer.num_training_batches
                 part = (batch_idx + 1) / batches if math.isfinite(batches) else 0.0
@@ -326,7 +376,9 @@ def _track_lightning(trainer: Any, tracker: IsotropyTracker) -> None:
                 self._measure(trainer, pl_module, float(trainer.current_epoch))
 
         def _measure(self, trainer: Any, module: Any, epoch: float) -> None:
-            self._log(trainer, tracker.measure(module, step=trainer.global_step, epoch=epoch))
+            losses, self.losses = self.losses, []
+            loss = sum(losses) / len(losses) if losses else None
+            self._log(trainer, tracker.measure(module, step=trainer.global_step, epoch=epoch, loss=loss))
             if tracker.should_stop:
                 trainer.should_stop = True
 
