@@ -366,6 +366,7 @@ def server(reference: Reference, chance: random.Random, place: Path) -> str | No
             raise
         return None
     try:
+        postgres.run("CREATE EXTENSION vector")
         postgres.fill("docs", np.random.default_rng(0).standard_normal((8_000, 24)).astype(np.float32))
         words = chance.choice(
             [
