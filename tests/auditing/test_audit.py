@@ -237,6 +237,7 @@ def test_json_round_trip(found, tmp_path):
         (lambda text: re.sub(r'"value": [-0-9.e]+', '"value": NaN', text), "NaN is not a JSON number"),
         (lambda text: re.sub(r'"value": [-0-9.e]+', '"value": true', text), "True: need int or float or null"),
         (lambda text: re.sub(r'"pairs": \[', '"pairs": ["x", ', text), "similarity.pairs is 'x'"),
+        (lambda text: re.sub(r'"pairs": \[', '"pairs": [null, ', text), "similarity.pairs is None"),
         (
             lambda text: re.sub(r'"pairs": \[', '"pairs": [0.5, ', text),
             "similarity.pairs has [0-9]+ values: need [0-9]+",

@@ -220,6 +220,13 @@ def test_damaged_groups_in_json_raise_an_error(found, tmp_path, name, value):
         GroupedAudit.from_json(tmp_path / "g.json")
 
 
+def test_an_unknown_finding_in_json_raises_an_error(found, tmp_path):
+    text = json.dumps(found.to_dict()).replace('"mean_cosine"', '"other_cosine"', 1)
+    (tmp_path / "g.json").write_text(text)
+    with pytest.raises(InputError, match="other_cosine is not a finding of this version"):
+        GroupedAudit.from_json(tmp_path / "g.json")
+
+
 def test_the_text_has_a_row_per_group_and_lists_skipped_groups(found):
     lines = str(found).splitlines()
     assert lines[0].startswith("table by layer: 3 groups, 600 × 8, worst verdict: bad")

@@ -114,9 +114,10 @@ def test_invalid_history_file_raises_with_its_name(tmp_path):
         History.read(tmp_path / "other.parquet")
     held = pq.read_table(filled(tmp_path / "holes.parquet").path)
     place = held.column_names.index("step")
-    pq.write_table(held.set_column(place, "step", [[None] * len(held)]), tmp_path / "holes.parquet")
-    with pytest.raises(InputError, match=r"holes.parquet has .* in column step"):
-        History.read(tmp_path / "holes.parquet")
+    for value in (None, math.inf):
+        pq.write_table(held.set_column(place, "step", [[value] * len(held)]), tmp_path / "holes.parquet")
+        with pytest.raises(InputError, match=r"holes.parquet has .* in column step"):
+            History.read(tmp_path / "holes.parquet")
 
 
 def test_unknown_name_raises_with_known_names():

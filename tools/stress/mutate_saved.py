@@ -452,7 +452,8 @@ def _use_grouped_audit(folder: Path) -> Iterator[Callable[[], object]]:
 
     audit = isoscope.GroupedAudit.from_json(folder / "audit.json")
     yield from (lambda: str(audit), lambda: audit.to_html(folder / "page.html"), audit._repr_html_)
-    yield lambda: audit.series("mean_cosine")
+    findings = {finding.name for each in audit.groups.values() for finding in each.findings}
+    yield lambda: [audit.series(name) for name in findings]
 
 
 def _use_history(folder: Path) -> Iterator[Callable[[], object]]:

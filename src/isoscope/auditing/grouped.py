@@ -205,6 +205,9 @@ class GroupedAudit:
         """Read a grouped audit that was written by `to_json`; the file does not contain the chart data."""
         content = read_json(path, SCHEMA, "isoscope audit --by … --json")
         try:
+            names = {finding["name"] for group in content["groups"] for finding in group["audit"]["findings"]}
+            if unknown := names - {*FINDINGS}:
+                raise ValueError(f"{min(map(str, unknown))} is not a finding of this version of isoscope")
             ordered = check_type(content["ordered"], bool, "ordered")
             kinds = (int, float) if ordered else (int, float, str)
             return cls(

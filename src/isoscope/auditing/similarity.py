@@ -55,8 +55,8 @@ class Similarity:
         lists = {name: check_type(values, list, f"similarity.{name}") for name, values in content.items()}
         for name, values in lists.items():
             for value in values:
-                check_type(value, (int, float, type(None)), f"similarity.{name}")
-        found = cls(**{name: np.array(values, np.float64) for name, values in lists.items()})  # None becomes NaN
+                check_type(value, (int, float), f"similarity.{name}")
+        found = cls(**{name: np.array(values, np.float64) for name, values in lists.items()})
         for axis, names in ((found.shares, ("pairs", "nearest")), (found.cosines, ("pairs_below", "nearest_below"))):
             for name in names:
                 length = len(lists[name])

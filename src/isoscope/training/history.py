@@ -157,7 +157,7 @@ class History:
             values = table.column(name).to_pylist() if known else [None] * table.num_rows
             try:
                 history._columns[name] = [kind(math.nan if v is None and kind is float else v) for v in values]
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, OverflowError) as error:
                 raise FileFormatError(
                     f"{path} has an invalid value in column {name} ({error}): need a history file written by a tracker"
                 ) from error
