@@ -20,6 +20,7 @@ from isoscope._core.errors import (
     plural,
 )
 from isoscope._core.missing import DROP_HINT
+from isoscope._io.files import expand_user
 from isoscope._io.tables import format_names, is_number, read_table
 from isoscope.stores.frames import frame_library
 
@@ -108,7 +109,7 @@ def read_pairs(source: Any, missing: Missing = "error") -> NamedPairs:
     """
     if isinstance(source, str | os.PathLike):
         where = str(source)
-        triples = _read_pair_file(Path(source).expanduser())
+        triples = _read_pair_file(expand_user(source))
     else:
         where = "pairs"
         triples = _Triples(*_split_columns(source, _find_pair_columns, "pairs", _PAIR_FORMS), _locate_pair(where))
@@ -134,7 +135,7 @@ def read_qrels(source: Any, missing: Missing = "error") -> Qrels:
     ({'q1': {'d1': 1.0}}, {'q1': {'d1': 1.0, 'd2': 0.0}})
     """
     if isinstance(source, str | os.PathLike):
-        triples = _read_qrels_file(Path(source).expanduser())
+        triples = _read_qrels_file(expand_user(source))
     else:
         columns = _list_judgments(source) if isinstance(source, Mapping) else None
         if columns is None:

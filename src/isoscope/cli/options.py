@@ -198,9 +198,10 @@ def resolve_ids(roles: dict[str, Any], ids: str | None, option: str = "--ids") -
 
 def resolve_entries(value: str) -> Any:
     """Return the entries of a file with one entry per row, or the name of a column as it is."""
+    from isoscope._io.files import expand_user
     from isoscope._io.tables import read_entries
 
-    path = Path(value).expanduser()
+    path = expand_user(value)
     return read_entries(path) if path.is_file() else value
 
 

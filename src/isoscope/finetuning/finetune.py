@@ -21,7 +21,7 @@ from isoscope._core.errors import (
     ShapeError,
     TooFewRowsError,
 )
-from isoscope._io.files import atomic_replace
+from isoscope._io.files import atomic_replace, expand_user
 from isoscope._io.json import write_json
 from isoscope._io.progress import show_progress
 from isoscope._io.runs import RunFolder
@@ -216,7 +216,7 @@ def finetune(
         repair=None if repair is None else repr(repair),
     )
     parts = ("seed-*/result.json", "seed-*/checkpoint-*/trainer_state.json")
-    folder = RunFolder(Path(output).expanduser(), "settings.json", _SCHEMA, parts=parts)
+    folder = RunFolder(expand_user(output), "settings.json", _SCHEMA, parts=parts)
     with show_progress(progress, "steps") as report, folder.open(parents=True):
         folder.check(settings.to_dict(), compare=compare_settings)
         done = _read_finished_seeds(folder, numbers, keep_model=keep_model)
@@ -329,7 +329,7 @@ def _read_task(
         if data is None:
             raise ParameterError(f"{task} needs the folder of its TSV files: pass data= (on the command line: --data)")
         return read_glue(str(task), data)
-    if isinstance(task, str) and "." not in task and not Path(task).expanduser().exists():
+    if isinstance(task, str) and "." not in task and not expand_user(task).exists():
         raise NotFoundError(
             f"there is no task named {task}: need one of {', '.join(GLUE_NAMES)}, or a file of texts and labels"
         )

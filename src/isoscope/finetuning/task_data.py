@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isoscope._core.errors import MissingValueError, NotFoundError, ParameterError, TooFewRowsError, plural
+from isoscope._io.files import expand_user
 from isoscope._io.tables import read_table
 from isoscope.finetuning.result import CLASS_MEASURES, GRADE_MEASURES
 from isoscope.stores.columns import ColumnSpec, choose_columns
@@ -148,7 +149,7 @@ def read_glue(name: str, data: str | os.PathLike[str]) -> Task:
             f"there is no task {name}: need one of {', '.join(GLUE_NAMES)}, or a file of texts and labels"
         )
     glue = _GLUE[name]
-    form, train, dev = _find_glue_files(name, glue, Path(data).expanduser())
+    form, train, dev = _find_glue_files(name, glue, expand_user(data))
     splits = []
     for path in (train, dev):
         table = read_table(path, header=form.header, ragged=not form.header)

@@ -6,12 +6,12 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from transformers.utils import logging as chatter
 
 from isoscope._core.errors import NotFoundError
+from isoscope._io.files import expand_user
 
 LOAD_ERRORS = (Exception,)
 """The exceptions of a model, tokenizer or configuration that cannot be loaded: damaged files cause any exception in
@@ -24,7 +24,7 @@ _PICKLE = (
 
 def resolve_model_path(model: str) -> str:
     """Return the path of a local folder, or else the name of a model on the Hugging Face Hub."""
-    folder = Path(model).expanduser()
+    folder = expand_user(model)
     if folder.is_dir():
         return str(folder)
     if folder.is_file():
@@ -37,7 +37,7 @@ def resolve_model_path(model: str) -> str:
 def format_load_error(model: str, error: Exception, task: str) -> str:
     """Return a one-line message for a model that cannot be loaded, with the reason and what to do."""
     why = shorten_load_error(error)
-    if Path(model).expanduser().is_dir():
+    if expand_user(model).is_dir():
         return f"{model} cannot be {task}: {why}"
     return (
         f"{model} is not a local folder and could not be loaded from the Hugging Face Hub: {why}; check the name and "
