@@ -513,7 +513,12 @@ def test_a_damaged_checkpoint_is_named(name, place, tmp_path):
 def test_wrong_types_in_a_result_are_named(scores, place, tmp_path):
     run(place, tmp_path / "run")
     path = tmp_path / "run" / "seed-0" / "result.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"scores": scores}))
+    content = json.loads(path.read_text()) | {"scores": scores}
+    path.write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"result\.json cannot be read as the result of a seed .*checksum"):
+        run(place, tmp_path / "run")
+    del content["checksum"]  # as earlier versions wrote it
+    path.write_text(json.dumps(content))
     with pytest.raises(InputError, match=r"result\.json cannot be read as the result of a seed"):
         run(place, tmp_path / "run")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from pathlib import Path
@@ -87,6 +88,19 @@ def check_type(value: Any, expected: type | tuple[type, ...], name: str) -> Any:
 def check_names(value: Any, name: str) -> dict[str, str]:
     """Return an object whose values are strings; raise a `ValueError` for anything else."""
     return {key: check_type(text, str, f"{name}.{key}") for key, text in check_type(value, dict, name).items()}
+
+
+def checksum(content: Any) -> str:
+    """Return a digest of JSON-compatible content, by which a file that was damaged or changed is recognized.
+
+    >>> checksum({"a": 1, "b": 2}) == checksum({"b": 2, "a": 1}) != checksum({"a": 1})
+    True
+    """
+    return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+CHANGED = "it was changed after it was written, because its checksum differs"
+"""The reason why a file whose checksum differs is rejected."""
 
 
 def shorten(text: str, most: int = 60) -> str:

@@ -22,7 +22,7 @@ from isoscope._core.errors import (
     TooFewRowsError,
 )
 from isoscope._io.files import atomic_replace, expand_user
-from isoscope._io.json import write_json
+from isoscope._io.json import CHANGED, checksum, jsonable, write_json
 from isoscope._io.progress import show_progress
 from isoscope._io.runs import RunFolder
 from isoscope._render import render
@@ -281,7 +281,8 @@ class _Run:
             keep_model=self.keep_model,
             report=report,
         )
-        self.folder.record(f"seed-{seed}/result.json", outcome.to_dict())
+        content = jsonable(outcome.to_dict())
+        self.folder.record(f"seed-{seed}/result.json", {**content, "checksum": checksum(content)})
         remove_checkpoints(folder)
         return outcome
 
@@ -429,7 +430,11 @@ def _read_finished_seeds(folder: RunFolder, seeds: list[int], *, keep_model: boo
 
 def _read_outcome(path: Path) -> SeedOutcome:
     try:
-        outcome = SeedOutcome.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        content = json.loads(path.read_text(encoding="utf-8"))
+        saved = content.pop("checksum", None)  # older runs have none
+        if saved is not None and saved != checksum(content):
+            raise ValueError(CHANGED)
+        outcome = SeedOutcome.from_dict(content)
         _ = outcome.final, outcome.late  # raise an error for values of wrong types
         return outcome
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import os
 import platform
@@ -21,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from isoscope._core.errors import FileFormatError, InputError, MissingExtra, NotFoundError, ParameterError, plural
 from isoscope._core.threads import thread_count
 from isoscope._io.files import atomic_replace, expand_user
-from isoscope._io.json import check_type, jsonable, parse_json, shorten, write_json
+from isoscope._io.json import CHANGED, check_type, checksum, jsonable, parse_json, shorten, write_json
 from isoscope._io.progress import show_progress
 from isoscope._io.runs import RunFolder, differences
 from isoscope.studies.datasets.registry import fingerprint_data_sets
@@ -319,7 +317,7 @@ def _run_arms(
                 failed[arm.key] = error
                 continue
             spent = round(time.monotonic() - began, 3)
-            done = {"key": arm.key, "seconds": spent, "checksum": _checksum(result), "result": result}
+            done = {"key": arm.key, "seconds": spent, "checksum": checksum(result), "result": result}
             write_json(jsonable(done), path, indent=1)
             done = _read_arm(path, arm) or done  # exactly what the next run will read
             shutil.rmtree(own, ignore_errors=True)
@@ -339,17 +337,12 @@ def _read_arm(path: Path, arm: Arm) -> dict[str, Any] | None:
         if found["key"] != arm.key or not isinstance(found["result"], dict):
             raise ValueError("it belongs to another arm")
         check_type(found["seconds"], (int, float), "seconds")
-        if "checksum" in found and found["checksum"] != _checksum(found["result"]):
-            raise ValueError("it was changed after it was written, because its checksum differs")
+        if "checksum" in found and found["checksum"] != checksum(found["result"]):
+            raise ValueError(CHANGED)
     except (OSError, ValueError, KeyError, TypeError) as error:
         why = shorten(f"{type(error).__name__} {error}" if isinstance(error, KeyError) else str(error), 200)
         raise FileFormatError(f"{path} is not the result of an arm ({why}): remove it to rerun that arm") from error
     return found
-
-
-def _checksum(result: Any) -> str:
-    """Return a digest of an arm's result, so that a damaged file is detected."""
-    return hashlib.blake2b(json.dumps(result, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 @contextmanager
