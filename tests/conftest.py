@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import threading
 from pathlib import Path
@@ -20,14 +21,13 @@ VECTORS = Path(__file__).parent / "vectors"
 if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+SEED = int(os.environ.get("ISOSCOPE_TEST_SEED", "20240917"))
+"""The seed of the fixture `rng`. `make test-nightly` runs the tests that use it with other seeds."""
+
 # The first call of a kernel compiles it, so examples have no deadline.
-settings.register_profile(
-    "isoscope",
-    deadline=None,
-    max_examples=25,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+settings.register_profile("isoscope", UNHURRIED, max_examples=25, derandomize=True)
+settings.register_profile("nightly", UNHURRIED, max_examples=300, derandomize=False, print_blob=True)
 settings.load_profile("isoscope")
 
 DTYPES = ["float32", "float64"]
@@ -49,8 +49,10 @@ _ONE_WORKER = (
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run tests that share a server or an expensive fixture on one worker."""
+    """Run tests that share a server or an expensive fixture on one worker, and mark the tests that use `rng`."""
     for item in items:
+        if "rng" in getattr(item, "fixturenames", ()):
+            item.add_marker("seeded")
         if item.path.stem in _ONE_WORKER:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
         for server, places in _SERVERS.items():
@@ -121,7 +123,7 @@ def library(request: pytest.FixtureRequest) -> Library:
 
 @pytest.fixture
 def rng() -> np.random.Generator:
-    return np.random.default_rng(20240917)
+    return np.random.default_rng(SEED)
 
 
 CLOUDS = {

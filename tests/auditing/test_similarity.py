@@ -96,6 +96,15 @@ def test_command_audit_and_json_agree(X, sample, tmp_path, capsys):
         assert (again.percentile(cosine), again.similarity.nearest_percentile(cosine)) == values
 
 
+def test_the_command_samples_with_seed_0(X, tmp_path, capsys):
+    np.save(tmp_path / "rows.npy", X)
+    shown = []
+    for seed in ([], ["--seed", "0"], ["--seed", "1"]):
+        assert main(["similarity", str(tmp_path / "rows.npy"), "0.123", "--sample", "100", *seed]) == 0
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1] != shown[2]
+
+
 def test_a_cosine_with_two_decimals_is_counted(found, cosines, X):
     table = squareform(1 - pdist(X, "cosine"))
     np.fill_diagonal(table, -2)

@@ -52,8 +52,10 @@ def test_pairs_below_the_cosines_of_the_grid_are_counted_exactly(rng, dtype):
     units = unit_vectors(rng, 700, 0.6, dtype)
     cosines = exact_cosines(units)
     expected = (cosines[None] < GRID[:, None]).mean(axis=1)
-    at_most = 0 if dtype == np.float64 else 3 / len(cosines)  # pairs that rounding moves across a cosine of the grid
-    np.testing.assert_allclose(histogram(units).grid_shares, expected, rtol=0, atol=at_most)
+    rounding = 0 if dtype == np.float64 else 8 * np.finfo(dtype).eps  # it may move a pair across a cosine of the grid
+    at_most = (np.abs(cosines[None] - GRID[:, None]) < rounding).mean(axis=1)
+    assert at_most.max() * len(cosines) < 30
+    assert (np.abs(histogram(units).grid_shares - expected) <= at_most + 1e-12).all()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

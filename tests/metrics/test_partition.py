@@ -69,10 +69,13 @@ def test_both_signs_value_ignores_eigenvector_signs(X, rng):
 
 def test_one_sign_value_depends_on_eigenvector_signs(rng):
     # why both signs are the default
-    X = rng.exponential(size=(50, 3))
-    directions = np.linalg.eigh(X.T @ X)[1]
-    spans = [np.ptp(logs_along(X, c, both=False)) for c in (directions, -directions)]
-    assert abs(spans[0] - spans[1]) > 0.1
+    differences = []
+    for _ in range(20):
+        X = rng.exponential(size=(50, 3))
+        directions = np.linalg.eigh(X.T @ X)[1]
+        spans = [np.ptp(logs_along(X, c, both=False)) for c in (directions, -directions)]
+        differences.append(abs(spans[0] - spans[1]))
+    assert max(differences) > 0.1  # as in 78% of such clouds, so this fails once in 10^13 seeds
 
 
 @given(clouds())

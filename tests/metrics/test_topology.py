@@ -170,7 +170,7 @@ def shared(gradient: np.ndarray, X: np.ndarray) -> np.ndarray:
     """The gradient summed over equal rows: which of them holds the edge is nobody's choice."""
     _, inverse = np.unique(X, axis=0, return_inverse=True)
     total = np.zeros_like(gradient)
-    np.add.at(total, inverse, gradient)
+    np.add.at(total, inverse.reshape(-1), gradient)  # NumPy 2.0 returns a column
     return total
 
 

@@ -50,15 +50,18 @@ def test_invalid_row_is_reported(rows, message, tmp_path):
         read(path)
 
 
-def test_null_is_reported_by_its_row_in_the_file(tmp_path):
+@pytest.mark.parametrize("kind", [pa.list_(pa.float32()), pa.list_(pa.float32(), 2)], ids=str)
+def test_null_is_reported_by_its_row_in_the_file(kind, tmp_path):
     rows = [[float(i), 1.0] for i in range(1000)]
     rows[777] = None
-    for kind in (pa.list_(pa.float32()), pa.list_(pa.float32(), 2)):
+    try:
         path = parquet(tmp_path, {"v": pa.array(rows, kind)}, row_group_size=100)
-        with pytest.raises(InputError, match="column v is null in row 777"):
-            list(open_store(path).chunks(rows=30))
-        with pytest.raises(InputError, match="column v is null in row 777"):
-            open_store(path).take([3, 770, 771, 777])
+    except pa.ArrowNotImplementedError as error:
+        pytest.skip(f"pyarrow {pa.__version__} cannot write such a file: {error}")
+    with pytest.raises(InputError, match="column v is null in row 777"):
+        list(open_store(path).chunks(rows=30))
+    with pytest.raises(InputError, match="column v is null in row 777"):
+        open_store(path).take([3, 770, 771, 777])
 
 
 def test_tables_without_vectors_or_rows(tmp_path):

@@ -6,7 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import isoscope
@@ -115,7 +115,6 @@ def write_shards(folder, lengths, dtypes, groups):
     return folder
 
 
-@settings(max_examples=25)
 @given(
     shards=st.lists(st.tuples(st.integers(1, 25), st.sampled_from(["f4", "f8"])), min_size=1, max_size=4),
     groups=st.integers(1, 12),

@@ -99,6 +99,8 @@ KINDS = {
 @pytest.mark.parametrize("accumulated", [1, 2])
 @pytest.mark.parametrize(("make", "pool", "pick", "gather"), KINDS.values(), ids=KINDS.keys())
 def test_hugging_face_trainer_matches_manual_loop(make, pool, pick, gather, accumulated, tmp_path):
+    if gather is predicting and int(transformers.__version__.partition(".")[0]) < 5:
+        pytest.skip("the trainer of transformers 4 averages the loss of a language model over one more token per text")
     found, loss = [{**item, "input_ids": item["input_ids"][:3]} for item in items(32)], CosReg(0.3)
     settings = {"gradient_accumulation_steps": accumulated}
 

@@ -81,6 +81,8 @@ def _as_array(X: Any, name: str) -> Array:
     """Return X as an array; lists become NumPy arrays, in native byte order."""
     if is_torch_array(X) and str(X.layout) != "torch.strided":
         raise ParameterError(f"{name} is a tensor of layout {X.layout}: need dense vectors; pass {name}.to_dense()")
+    if isinstance(X, np.matrix):  # whose * is a matrix product
+        X = np.asarray(X)
     if is_numpy_array(X) and not X.dtype.isnative:
         return X.astype(X.dtype.newbyteorder("="))
     if is_array_api_obj(X):

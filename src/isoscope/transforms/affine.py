@@ -282,7 +282,8 @@ class Whiten(ClassNamePrefixFeaturesOutMixin, AffineRepair):  # type: ignore[mis
         values, components, seen = principal_directions(total)
         share = ledoit_wolf(total) if self.shrinkage == "auto" else float(self.shrinkage or 0)
         shrunk = (1 - share) * values + share * values.mean()
-        known = seen | (share * values.mean() > 0)  # shrinkage assigns a variance to unobserved directions
+        # shrinkage assigns a variance to unobserved directions, unless it is zero but for rounding
+        known = seen | (share * values.mean() > values[0] * d * np.finfo(np.float64).eps)
         weights = np.where(known, 1 / np.sqrt(np.where(known, shrunk, 1)), 0)[:k]
         self.components_ = components[:k]
         self.weights_ = weights

@@ -111,6 +111,19 @@ def test_label_conflict_starts_at_one_half_or_twice_the_share_of_shuffled_labels
     assert (judged.verdict(limit - 1e-6), judged.verdict(limit + 1e-6)) == ("ok", "look")
 
 
+@pytest.mark.parametrize(
+    ("n", "d", "look", "bad"),
+    [
+        (400, 32, 1 + 0.5 * 31, 1 + 0.1 * 31),  # half and a tenth of the dimensions
+        (200, 300, 8 * np.log(200), 2 * np.log(200)),  # a cosine of 1/2 and of 1 by chance
+    ],
+)
+def test_effective_rank_is_judged_by_dimensions_and_rows(n, d, look, bad):
+    judged = isoscope.audit(ball(n, d))["effective_rank"].judged
+    verdicts = [judged.verdict(value) for value in (look, look * (1 - 1e-9), bad, bad * (1 - 1e-9))]
+    assert verdicts == ["ok", "look", "look", "bad"]
+
+
 def test_local_dimension_is_judged_by_half_and_eleven_tenths_of_the_limits_of_random_samples(found):
     judged, null = found["intrinsic_dimension"].judged, np.asarray(found["intrinsic_dimension"].details["null"])
     error = null.std(ddof=1) * np.sqrt(1 + 1 / len(null))  # of one more sample

@@ -24,7 +24,7 @@ COLUMNS = {
 
 
 def lists(vectors, gone=(), kind=None):
-    rows = [None if i in gone else row for i, row in enumerate(vectors.tolist())]
+    rows = [None if i in gone else row for i, row in enumerate(vectors)]
     return pa.array(rows, kind or pa.list_(pa.from_numpy_dtype(vectors.dtype), vectors.shape[1]))
 
 

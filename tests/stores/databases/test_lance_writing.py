@@ -44,7 +44,7 @@ def test_foreign_collection_is_not_touched(tmp_path):
 
 @pytest.mark.parametrize("key", ["id", "doc_id"])
 def test_every_column_is_copied(tmp_path, key):
-    rows = pa.array(VECTORS.astype(np.float16).tolist(), pa.list_(pa.float16(), D))
+    rows = pa.array(list(VECTORS.astype(np.float16)), pa.list_(pa.float16(), D))
     others = {"when": pa.array(range(N), pa.timestamp("ms")), "tags": pa.array([["a"]] * N), "more": rows}
     source = pa.table({key: pa.array(range(N), pa.int32()), "vector": rows, **others})
     lancedb.connect(tmp_path).create_table("docs", source)
