@@ -108,7 +108,7 @@ def test_unknown_queries_and_documents_raise_or_are_dropped(X, judged):
         retrieval_task(store, queries, qrels() | judged, RAISE, silent)
     task = retrieval_task(store, queries, qrels() | judged, DROP, silent)
     assert len(task) == 30
-    assert "Judgments that refer to 1 unknown queries or documents were dropped" in task.notes[0]
+    assert "Judgments that refer to 1 unknown query or document were dropped" in task.notes[0]
 
 
 def test_all_unknown_ids_raise(X):
