@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import isoscope
-from isoscope._core.errors import MissingValueError, NotFoundError, ParameterError
+from isoscope._core.errors import InputError, MissingValueError, NotFoundError, ParameterError
 
 DOCUMENTS, QUERIES = 240, 60
 
@@ -125,4 +126,58 @@ def test_pairs_of_incomplete_rows_are_dropped(rng):
     pairs = [(i, i + 50, i % 7) for i in range(50)]
     advice = isoscope.advise(corpus, pairs=[*pairs, (1, 2, None)], missing="drop", candidates=[])
     assert advice.examples == 49
-    assert "2 pairs with a missing value were dropped." in advice.notes
+    assert "1 pair with a missing value was dropped." in advice.notes
+    assert "1 pair with a dropped row was dropped." in advice.notes
+
+
+# ids
+
+
+def test_shared_ids_are_rejected(search):
+    corpus, queries, qrels = search
+    ids = np.arange(DOCUMENTS)
+    ids[200:] = 5  # query 1 refers to document 5
+    with pytest.raises(ParameterError, match="the qrels refer to the id '5', which 41 rows of array share"):
+        isoscope.advise(corpus, queries=queries, qrels=qrels, ids=ids, query_ids=range(QUERIES), candidates=[])
+    ids[200:] = 239  # nothing refers to these
+    isoscope.advise(corpus, queries=queries, qrels=qrels, ids=ids, query_ids=range(QUERIES), candidates=[])
+
+
+def test_ids_that_a_float_cannot_represent_are_rejected(rng):
+    first, second = 2.0**53 + 2 * np.arange(30), 2.0**53 + 2 * np.arange(30, 60)
+    ids = [2**53 + i for i in range(60)]
+    with pytest.raises(ParameterError, match="the id 9007199254740992 as a float"):
+        isoscope.advise(rng.standard_normal((60, 8)), pairs=(first, second, np.arange(30)), ids=ids)
+
+
+def test_conflicting_judgments_are_rejected(search):
+    corpus, queries, qrels = search
+    judged = [(query, document, 1) for query, of in qrels.items() for document in of]
+    judged.append(judged[0])  # a repetition is no conflict
+    ids = {"ids": range(DOCUMENTS), "query_ids": range(QUERIES)}
+    isoscope.advise(corpus, queries=queries, qrels=judged, candidates=[], **ids)
+    with pytest.raises(ParameterError, match="two relevances, 1 and 0, of the document '1' for the query '0'"):
+        isoscope.advise(corpus, queries=queries, qrels=[*judged, ("0", "1", 0)], candidates=[], **ids)
+
+
+def test_rows_without_an_id_are_dropped(search):
+    corpus, queries, qrels = search
+    frame = pd.DataFrame({"embedding": list(corpus), "id": [str(i) for i in range(DOCUMENTS)]})
+    frame.loc[239, "id"] = None
+    with pytest.raises(InputError, match="--missing drop"):
+        isoscope.advise(frame, queries=queries, qrels=qrels, query_ids=range(QUERIES), candidates=[])
+    advice = isoscope.advise(
+        frame, queries=queries, qrels=qrels, query_ids=range(QUERIES), candidates=[], missing="drop"
+    )
+    assert advice.n == DOCUMENTS - 1
+
+
+def test_a_judgment_on_the_first_line_without_a_relevance_is_no_header(tmp_path, search):
+    corpus, queries, qrels = search
+    lines = [f"{query}\t{document}\t1" for query, of in qrels.items() for document in of]
+    (tmp_path / "q.tsv").write_text("\n".join(["0\t1\tNA", *lines[1:]]))
+    ids = {"ids": range(DOCUMENTS), "query_ids": range(QUERIES)}
+    with pytest.raises(MissingValueError, match="line 1: the relevance is missing"):
+        isoscope.advise(corpus, queries=queries, qrels=tmp_path / "q.tsv", candidates=[], **ids)
+    advice = isoscope.advise(corpus, queries=queries, qrels=tmp_path / "q.tsv", candidates=[], missing="drop", **ids)
+    assert "1 judgment with a missing value was dropped." in advice.notes

@@ -98,6 +98,20 @@ def test_printed_commands_can_be_run(search, capsys):
     assert score(capsys, "repaired.parquet", "--ids", "nr", "--queries", "repaired-queries.parquet", *words[4:6]) > 0.8
 
 
+def test_printed_commands_repeat_the_policy_and_choose_new_names(search, capsys):
+    X = np.load("corpus.npy")
+    X[150] = np.nan
+    np.save("-a.npy", X)
+    Path("repaired.parquet").write_text("mine")
+    words = ["--queries", "queries.parquet", "--query-ids", "nr", "--qrels", "qrels.tsv", "--missing", "drop"]
+    assert main(["advise", "--ids", "corpus ids.txt", *words, "-o", "./-r", "--", "-a.npy"]) == 0
+    printed = capsys.readouterr().out.partition("Next:\n")[2].strip().splitlines()
+    assert "./-a.npy -o repaired-2.parquet" in printed[0]
+    assert [main(shlex.split(line)[1:]) for line in printed] == [0, 0]
+    assert Path("repaired.parquet").read_text() == "mine"
+    assert len(isoscope.open_store("repaired-2.parquet")) == N - 1
+
+
 def test_missing_labels_in_a_file(search, capsys):
     lines = [f"{'abc'[i % 3]}\n" for i in range(N)]
     lines[4] = "\n"

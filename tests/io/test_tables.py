@@ -183,7 +183,7 @@ def test_cells_of_a_line(line, cells):
 
 def test_one_entry_per_row(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfa\r\n\r\nb\n")
-    assert read_entries(tmp_path / "a.txt").tolist() == ["a", "", "b"]
+    assert read_entries(tmp_path / "a.txt").tolist() == ["a", None, "b"]
     np.save(tmp_path / "a.npy", np.arange(3))
     assert read_entries(tmp_path / "a.npy").tolist() == [0, 1, 2]
     np.save(tmp_path / "a.npy", np.zeros((3, 2)))

@@ -199,7 +199,7 @@ def _open_one_layer(
     store.name = name
     for role, each in values.items():
         store = store.with_column(role, each)
-    return store, notes
+    return store.require("ids"), notes
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array
+from scipy.stats import rankdata
 
 from isoscope._core.errors import TooFewRowsError, plural, was_dropped
 from isoscope.advising.inference import Units, spearman
@@ -95,7 +96,8 @@ def pairs_task(store: Store, pairs: Any, settings: AdviceSettings, progress: Pro
     known = ~(match.unknown[:m] | match.unknown[m:])
     first, second, scores = match.rows[:m][known], match.rows[m:][known], named.scores[known]
     _check_pairs(scores)
-    grades = (scores - scores.mean()) / scores.std()
+    ranks = rankdata(scores)
+    grades = (ranks - ranks.mean()) / ranks.std()
     notes = check_numbering((Side(store, match, first), Side(store, match, second)), grades, "the pairs", settings.seed)
     rows = read_rows(store, np.concatenate([first, second]), settings.sample, settings.seed, progress)
     complete = rows.contains(first) & rows.contains(second)
@@ -107,8 +109,10 @@ def pairs_task(store: Store, pairs: Any, settings: AdviceSettings, progress: Pro
     note_rows(task)
     if unknown:
         task.notes.append(was_dropped(m - int(known.sum()), "pair", "with unknown rows") + ".")
-    if lost := named.dropped + int((~complete).sum()):
-        task.notes.append(was_dropped(lost, "pair", "with a missing value") + ".")
+    if named.dropped:
+        task.notes.append(was_dropped(named.dropped, "pair", "with a missing value") + ".")
+    if not complete.all():
+        task.notes.append(was_dropped(int((~complete).sum()), "pair", "with a dropped row") + ".")
     return task
 
 

@@ -39,6 +39,8 @@ _DOCUMENTS = (
     *("doc", "passage_id", "pid"),
 )
 _RELEVANCES = ("score", "relevance", "rel", "grade", "label")
+_MISSING_WORDS = ("na", "n/a", "null", "none", "nan")
+_EXACT = 2**53  # larger integers may change when they are stored as floats
 _PAIR_FORMS = "a table or a file with three columns, a list of (first, second, score), or a tuple of three lists"
 _QREL_FORMS = (
     "a file, {query: {document: relevance}}, a table with three columns, or a list of (query, document, relevance)"
@@ -79,16 +81,16 @@ class _Triples:
     def check(self, missing: Missing) -> tuple[list[str], list[str], np.ndarray, int]:
         """Return the names, the numbers, and how many judgments were dropped because a value is missing."""
         first, second = ([_to_name(value) for value in names] for names in (self.first, self.second))
-        numbers = [None if _is_missing(value) or not _is_finite(value) else value for value in self.numbers]
+        numbers = [None if _is_missing_number(value) else value for value in self.numbers]
         complete = [i for i, value in enumerate(numbers) if first[i] and second[i] and value is not None]
         dropped = len(numbers) - len(complete)
         if dropped and missing == "error":
             i = min(set(range(len(numbers))) - set(complete))
-            problem = "belongs to a row without a name"
+            problem, need = "belongs to a row without a name", "the name"
             if first[i] and second[i]:
-                problem = "is missing" if _is_missing(self.numbers[i]) else "is not finite"
+                problem, need = "is not finite" if is_number(self.numbers[i]) else "is missing", "a number"
             count = f", the first of {dropped} like it" if dropped > 1 else ""
-            raise MissingValueError(f"{self.where(i)} {problem}{count}: fill in a number, or {DROP_HINT}")
+            raise MissingValueError(f"{self.where(i)} {problem}{count}: fill in {need}, or {DROP_HINT}")
         for i in complete:
             if not is_number(numbers[i]):
                 raise FileFormatError(f"{self.where(i)} is {numbers[i]!r}: need a number")
@@ -145,7 +147,11 @@ def read_qrels(source: Any, missing: Missing = "error") -> Qrels:
     qrels = Qrels()
     first, second, relevance, qrels.dropped = triples.check(missing)
     for query, document, value in zip(first, second, relevance.tolist(), strict=True):
-        qrels.setdefault(query, {})[document] = value
+        if qrels.setdefault(query, {}).setdefault(document, value) != value:
+            raise ParameterError(
+                f"the qrels contain two relevances, {qrels[query][document]:g} and {value:g}, of the document "
+                f"{document!r} for the query {query!r}: keep one of them"
+            )
     if not qrels and isinstance(source, str | os.PathLike):
         raise MissingValueError(_no_judgments(Path(source)))
     return qrels
@@ -187,7 +193,7 @@ def _read_qrels_file(path: Path) -> _Triples:
         )
     columns = [table.columns[name] for name in chosen]
     relevance = columns[2][0]
-    has_header = table.lines[0] == 1 and relevance is not None and not is_number(relevance)
+    has_header = table.lines[0] == 1 and not is_number(relevance) and not _is_missing_number(relevance)
     queries, documents, relevances = ([_strip(value) for value in column[has_header:]] for column in columns)
     return _Triples(queries, documents, relevances, lambda i: f"{table.where(i + has_header)}: the relevance")
 
@@ -309,8 +315,11 @@ def _is_missing(value: Any) -> bool:
     )
 
 
-def _is_finite(value: Any) -> bool:
-    return not is_number(value) or bool(np.isfinite(float(value)))
+def _is_missing_number(value: Any) -> bool:
+    """Return whether a number is missing: null, NaN, infinite, an empty cell or a word such as NA."""
+    if is_number(value):
+        return not np.isfinite(float(value))
+    return _is_missing(value) or (isinstance(value, str) and value.strip().lower() in _MISSING_WORDS)
 
 
 def _strip(value: Any) -> Any:
@@ -321,4 +330,11 @@ def _to_name(value: Any) -> str:
     """Return a name as a string, and an empty one if it is missing; integers in a column of floats lose their ".0"."""
     if _is_missing(value):
         return ""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    if isinstance(value, float) and value.is_integer():
+        if abs(value) >= _EXACT:
+            raise ParameterError(
+                f"the judgments contain the id {value:.17g} as a float, which cannot represent it exactly: pass ids as "
+                "integers or strings"
+            )
+        return str(int(value))
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)

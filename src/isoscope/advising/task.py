@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -226,7 +227,7 @@ class Match(NamedTuple):
 
 def find_rows(store: Store, names: Sequence[str], what: str) -> Match:
     """Return the rows that names refer to: ids, texts or, if all names fit and the store has no ids, row numbers."""
-    found = [_look_up(store.column(role), names, by) for role, by in _NAMED_BY.items() if role in store.columns]
+    found = [_look_up(store, role, names, what) for role in _NAMED_BY if role in store.columns]
     best = min(found, key=lambda match: int(match.unknown.sum()), default=None)
     if best is not None and ("ids" in store.columns or not best.unknown.any()):
         return best
@@ -251,10 +252,20 @@ _NAMED_BY: dict[str, Literal["ids", "texts"]] = {"ids": "ids", "text": "texts"}
 _IDS_HINT = "ids=, query_ids=; CLI: --ids, --query-ids with a column or a file"
 
 
-def _look_up(values: np.ndarray | None, names: Sequence[str], by: Literal["ids", "texts"]) -> Match:
+def _look_up(store: Store, role: str, names: Sequence[str], what: str) -> Match:
+    """Return the rows whose id or text is each name; of rows with equal texts, the first."""
+    values = store.column(role)
     assert values is not None
     known = {str(value): row for row, value in zip(range(len(values) - 1, -1, -1), values[::-1], strict=True)}
-    return Match(np.fromiter((known.get(name, -1) for name in names), np.int64, len(names)), by)
+    if role == "ids" and len(known) < len(values):
+        counts = Counter(map(str, values))
+        shared = next((name for name in names if counts[name] > 1), None)
+        if shared is not None:
+            raise ParameterError(
+                f"{what} refer to the id {_shorten(shared)!r}, which {counts[shared]:,} rows of {store.name} share: "
+                "need unique ids"
+            )
+    return Match(np.fromiter((known.get(name, -1) for name in names), np.int64, len(names)), _NAMED_BY[role])
 
 
 def _parse_row_number(name: str) -> int:

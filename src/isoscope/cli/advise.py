@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 import sys
 from pathlib import Path
@@ -151,24 +152,30 @@ def advise(
     if output is None:
         print("\nTo save the repair, add -o DIR.")
         return
-    options = _repeat_options({"--columns": ",".join(columns or []), "--ids": ids, "--layer": layer})
+    policy = {"--missing": missing.value, "--zeros": zeros.value} if "drop" in (missing, zeros) else {}
+    options = _repeat_options({"--columns": ",".join(columns or []), "--ids": ids, "--layer": layer, **policy})
     print("\nNext:")
-    print(_apply_command(output, source, "repaired.parquet", options))
+    print(_apply_command(output, source, "repaired", options))
     if queries is not None:
-        options = _repeat_options({"--ids": query_ids, "--layer": layer})
-        print(_apply_command(output, queries, "repaired-queries.parquet", options))
+        options = _repeat_options({"--ids": query_ids, "--layer": layer, **policy})
+        print(_apply_command(output, queries, "repaired-queries", options))
 
 
-def _repeat_options(options: dict[str, str | int | None]) -> list[str]:
+def _repeat_options(options: dict[str, Any]) -> list[str]:
     return [word for name, value in options.items() if value not in (None, "") for word in (name, str(value))]
 
 
 def _apply_command(repair: Path, source: str, target: str, options: list[str]) -> str:
-    """Return the command that applies a repair, quoted for the shell; passwords in the source are masked."""
+    """Return the command that applies a repair, quoted for the shell; passwords in the source are masked.
+
+    `target` is the name of the output without its extension; the name of a new file is chosen.
+    """
     from isoscope.stores.databases.address import redact_source_name
 
-    words = ["isoscope", "apply", str(repair), redact_source_name(source), "-o", target, *options]
-    return "  " + shlex.join(words)
+    suffixes = itertools.chain([""], (f"-{i}" for i in itertools.count(2)))
+    free = next(name for suffix in suffixes if not Path(name := f"{target}{suffix}.parquet").exists())
+    paths = [f"./{name}" if name.startswith("-") else name for name in (str(repair), redact_source_name(source))]
+    return "  " + shlex.join(["isoscope", "apply", *paths, "-o", free, *options])
 
 
 def _check_repair_folder(folder: Path | None) -> None:

@@ -362,6 +362,17 @@ class Store(ABC):
         other._given = {**self._given, role: plain}
         return other
 
+    def require(self, role: str) -> Store:
+        """Return the store without rows that lack a value in the column of a role, if it drops incomplete rows.
+
+        A column that was chosen by its common name is not required otherwise.
+        """
+        other = copy.copy(self)
+        other.guessed = self.guessed - {role}
+        if self._required is not None and role in self.columns:
+            other._required = self._required | {role}
+        return other
+
     def group_by(self, name: str) -> Store:
         """Return the store with a role or column that defines the groups to audit separately."""
         if self.columns.get("by") == name:
