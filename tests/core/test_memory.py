@@ -134,3 +134,8 @@ def test_a_limit_that_is_too_small_is_rejected_before_reading(tmp_path):
     for work in (isoscope.audit, isoscope.sketch, isoscope.Center().fit, isoscope.advise):
         with pytest.raises(InputError, match=r"too small for d = 20000: need at least [\d.]+GB"), memory_limit("2GB"):
             work(store)
+
+
+def test_the_end_of_an_inner_limit_raises_nothing():
+    with pytest.raises(KeyError), memory_limit("10MB"), memory_limit("1GB"):
+        raise KeyError("mine")  # an outer limit that is too small must not replace it

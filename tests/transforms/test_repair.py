@@ -364,3 +364,18 @@ def test_rounding_error_of_queries_stays_within_tolerance(n, clusters):
     repair = Whiten().fit(clusters)
     X = clusters[:n].astype(np.float32)
     np.testing.assert_allclose(repair.transform(X), repair.transform(X.astype(float)), atol=tolerance("float32"))
+
+
+@pytest.mark.parametrize("repair", [isoscope.Center(), isoscope.ClusterCenter(2), isoscope.Chain([isoscope.Center()])])
+def test_wrong_arrays_are_input_errors_of_one_line(repair, rng):
+    X = rng.standard_normal((60, 4))
+    fitted = repair.fit(X)
+    wrong = X.copy()
+    wrong[3, 1] = np.nan
+    for given in (wrong, X[:0], X[:, 0], X[None], X.astype(complex)):
+        for call in (clone(repair).fit, fitted.transform):
+            with pytest.raises(isoscope.InputError) as error:
+                call(given)
+            assert "\n" not in str(error.value)
+    with pytest.raises(isoscope.InputError, match="4 features"):
+        fitted.transform(X[:, :3])

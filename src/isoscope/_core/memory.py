@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from isoscope._core.errors import ParameterError, warn_data
@@ -103,7 +103,8 @@ def memory_limit(size: str | int) -> Iterator[None]:
         _active_limits.remove(limit)
         set_max_threads(None)
         if _active_limits:
-            _active_limits[-1].plan_for(1, 1)
+            with suppress(ParameterError):  # the next computation reports a limit that is too small
+                _active_limits[-1].plan_for(1, 1)
 
 
 def current_limit() -> int | None:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, OneToOneFeatureMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from isoscope._core.errors import ParameterError, ShapeError, TooFewRowsError
 from isoscope.engines.engine import sketch
 from isoscope.sketching.sketch import Sketch
 from isoscope.transforms.maps import AFFINE_MAPS, subtract
-from isoscope.transforms.repair import FLOATS, Repair, as_store, is_count, is_source, to_host
+from isoscope.transforms.repair import FLOATS, Repair, as_store, check_rows, is_count, is_source, to_host
 
 if TYPE_CHECKING:
     from isoscope._core.arrays import Array
@@ -55,7 +55,7 @@ class AffineRepair(Repair):
 
     def _sketch_input(self, X: Any, *, reset: bool, engine: Any = "local") -> Sketch:
         if not is_source(X):
-            return sketch(validate_data(self, to_host(X), dtype=FLOATS, reset=reset))
+            return sketch(check_rows(self, to_host(X), dtype=FLOATS, reset=reset))
         found = X if isinstance(X, Sketch) else sketch(as_store(X), engine=engine)
         if not reset and found.d != self.n_features_in_:
             raise ShapeError(

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from isoscope._core.errors import ParameterError
 from isoscope.engines.engine import open_engine
 from isoscope.sketching.sketch import Sketch
-from isoscope.transforms.repair import FLOATS, Repair, as_store, is_source, to_host
+from isoscope.transforms.repair import FLOATS, Repair, as_store, check_rows, is_source, to_host
 
 if TYPE_CHECKING:
     from isoscope._core.arrays import Array
@@ -61,7 +61,7 @@ class Chain(Repair):
             with open_engine(engine) as running:
                 self._fit_source(steps, X, running)
         else:
-            X = validate_data(self, to_host(X), dtype=FLOATS)
+            X = check_rows(self, to_host(X), dtype=FLOATS)
             for i, step in enumerate(steps):
                 step.fit(X)
                 X = step.transform(X) if i + 1 < len(steps) else X

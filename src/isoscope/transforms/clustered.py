@@ -10,7 +10,7 @@ from scipy.linalg import eigh
 from scipy.spatial.distance import cdist
 from sklearn.base import OneToOneFeatureMixin, clone
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from isoscope._core.arrays import accumulator_dtype, asarray_like, take, tiles, to_numpy
 from isoscope._core.errors import ParameterError, ShapeError, TooFewRowsError
@@ -20,7 +20,7 @@ from isoscope.engines.engine import SampleTally, open_engine
 from isoscope.metrics.clusters import choose_clusters, kmeans_plus_plus
 from isoscope.sketching.sketch import Sketch
 from isoscope.transforms.maps import split_float32, subtract
-from isoscope.transforms.repair import FLOATS, Repair, as_store, is_count, is_source, to_host
+from isoscope.transforms.repair import FLOATS, Repair, as_store, check_rows, is_count, is_source, to_host
 
 if TYPE_CHECKING:
     from isoscope._core.arrays import Array
@@ -113,7 +113,7 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
 
     def _rows(self, X: Any, seed: int, engine: Any) -> np.ndarray:
         if not is_source(X):
-            return np.asarray(validate_data(self, to_host(X), dtype=FLOATS))
+            return np.asarray(check_rows(self, to_host(X), dtype=FLOATS))
         if isinstance(X, Sketch):
             raise ParameterError(
                 f"X is a Sketch: {type(self).__name__} needs the vectors; pass an array, store or path"

@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from isoscope._core.arrays import asarray_like, detach, to_numpy
-from isoscope._core.errors import FileFormatError, ParameterError, ShapeError
+from isoscope._core.errors import FileFormatError, InputError, ParameterError, ShapeError
 from isoscope.sketching.sketch import Sketch
 from isoscope.stores.open import open_store
 from isoscope.stores.store import Store
@@ -84,7 +84,7 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if is_torch_array(X):
             self._check_tensor(X)
             return X
-        return validate_data(self, X, dtype=[*FLOATS, np.float16], reset=False)
+        return check_rows(self, X, dtype=[*FLOATS, np.float16], reset=False)
 
     def _is_plain(self, X: Any) -> bool:
         """Return whether scikit-learn would return X unchanged; its own check takes longer than repairing one query."""
@@ -216,6 +216,18 @@ class Repair(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if not isinstance(found, cls):
             raise FileFormatError(f"{folder} contains a {type(found).__name__}, not a {cls.__name__}")
         return found
+
+
+def check_rows(repair: Repair, X: Any, **options: Any) -> Any:
+    """Return the array that scikit-learn's `validate_data` accepts; its errors become an `InputError` of one line."""
+    try:
+        return validate_data(repair, X, **options)
+    except InputError:
+        raise
+    except ValueError as error:
+        reason = str(error).strip().splitlines()[0].rstrip(":.")
+        need = ": Reshape your data to (n, d)" if "Reshape your data" in str(error) else ""
+        raise InputError(reason + need) from error
 
 
 def is_source(X: Any) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from isoscope._core.errors import InputError
+from isoscope.stores import open_store, write_store
 from isoscope.stores.columns import ColumnSpec
 from isoscope.stores.databases import base
 from isoscope.stores.databases.address import parse_address
@@ -134,3 +135,13 @@ def test_writing_retries_then_raises(monkeypatch):
 def test_invalid_destination_raises(tmp_path, where, message):
     with pytest.raises(InputError, match=message):
         open_qdrant_destination(parse_address(f"qdrant:{tmp_path}{where}")).begin(D, VECTORS.dtype, None, ABOUT)
+
+
+def test_a_batch_that_was_written_in_part_is_completed(tmp_path):
+    np.save(tmp_path / "x.npy", VECTORS)  # no columns besides the vectors
+    client = qdrant_client.QdrantClient(":memory:")
+    with serving(client) as url:
+        write_store(tmp_path / "x.npy", f"qdrant:{url}#docs?distance=dot")
+        client.delete("docs", points_selector=[3, 11])
+        assert write_store(tmp_path / "x.npy", f"qdrant:{url}#docs?distance=dot") == N
+        np.testing.assert_array_equal(open_store(f"qdrant:{url}#docs").take(np.arange(N)), VECTORS)

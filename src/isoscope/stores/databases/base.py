@@ -302,6 +302,17 @@ def format_note(about: Mapping[str, str], rows: int | None = None) -> str:
     return json.dumps({"about": dict(about), "rows": rows}, sort_keys=True)
 
 
+_DIFFERENCES = {
+    "source": "another source",
+    "files": "files that have changed since",
+    "vectors": "other vectors",
+    "columns": "other columns",
+    "ids": "other ids",
+    "repair": "another repair",
+    "version": "another version of isoscope",
+}
+
+
 def check_resumable(note: str | None, about: Mapping[str, str], where: str) -> None:
     """Raise an `OutputError` if a collection has a different origin than this run."""
     check_ownership(note, where)
@@ -309,8 +320,8 @@ def check_resumable(note: str | None, about: Mapping[str, str], where: str) -> N
     names = [name for name in {**earlier, **about} if earlier.get(name) != about.get(name)]
     if names:
         raise OutputError(
-            f"{where} was written by isoscope with a different {' and '.join(names)}: choose another target, or "
-            "replace it with restart=True (on the command line: --restart)"
+            f"{where} was written by isoscope from {' and '.join(_DIFFERENCES.get(name, name) for name in names)}: "
+            "choose another target, or replace it with restart=True (on the command line: --restart)"
         )
 
 

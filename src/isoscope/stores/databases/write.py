@@ -134,10 +134,10 @@ class _MissingRows:
         ids = {"ids": batch.columns["ids"]}
         if missing.all():
             return batch._replace(columns=ids, other_columns=others)
+        if others is not None and others.num_columns:  # a record batch without columns has no rows to filter
+            others = others.filter(pa.array(missing))
         return batch._replace(
-            vectors=batch.vectors[missing],
-            columns={"ids": ids["ids"][missing]},
-            other_columns=None if others is None else others.filter(pa.array(missing)),
+            vectors=batch.vectors[missing], columns={"ids": ids["ids"][missing]}, other_columns=others
         )
 
 
