@@ -86,7 +86,7 @@ def test_apply_convert_and_fix_write_to_a_database(postgres, cloud, folder, run)
     code, said = run("fix", "standardize", url, "-o", even, "--html", "fix.html", "--save", "kept")
     assert (code, "column=even" in said) == (0, True)
     code, said = run("fix", "center", url, "-o", even)
-    assert (code, "from another repair" in said) == (2, True)
+    assert (code, "used another repair" in said) == (2, True)
     assert run("fix", "center", url, "-o", even, "--restart")[0] == 0
     assert postgres.run("SELECT count(fixed), count(even) FROM corpus") == [(1000, 1000)]
     comments = postgres.run("SELECT description FROM pg_description WHERE description LIKE 'isoscope%'")

@@ -54,7 +54,7 @@ def test_written_layers_have_the_rows_of_that_layer(states, capsys):
 
 def test_advise_takes_the_last_layer_and_says_so(states, capsys):
     assert main(["advise", "states.parquet", "--labels", "label", "--json", "last.json"]) == 0
-    assert "Of the 3 layers, the last one, layer 12, is used" in capsys.readouterr().out
+    assert "The last of 3 layers (layer 12) is used" in capsys.readouterr().out
     content = json.loads(Path("last.json").read_text())
     assert content["settings"]["layer"] == 12
     assert content["source"] == {"name": "states.parquet", "rows": TEXTS, "dimensions": 12}

@@ -199,7 +199,7 @@ WRONG = {
     "unknown ending": (["apply", "{repair}", "{cone}", "-o", "x.xyz"], "x.xyz"),
     "out is the source": (["apply", "{repair}", "{cone}", "-o", "{cone}"], "is already an input or output"),
     "out is in the repair": (["apply", "{repair}", "{cone}", "-o", "{repair}/x.npy"], "which this command uses"),
-    "out is among the shards": (["apply", "{repair}", "{shards}", "-o", "{shards}/x.npy"], "would become an input"),
+    "out is among the shards": (["apply", "{repair}", "{shards}", "-o", "{shards}/x.npy"], "would be read as part of the input"),
     "no such column": (["apply", "{repair}", "{cone}", "-o", "x.npy", "--columns", "ids=x"], "column x"),
     "page is the output": (["fix", "center", "{cone}", "-o", "x.npy", "--html", "x.npy"], "already an input or output"),
     "saved over something": (["fix", "center", "{cone}", "-o", "x.npy", "--save", "{full}"], "not a saved repair"),

@@ -92,7 +92,7 @@ def test_layers_of_other_stores(states, rng):
     assert list_layers(open_store(states[0])) == list(LAYERS)
     plain = open_store(rng.standard_normal((9, 3)))
     assert list_layers(plain) == []
-    with pytest.raises(ParameterError, match="has no layers to select from"):
+    with pytest.raises(ParameterError, match="does not contain hidden states of layers"):
         open_store(plain, layer=0)
     with pytest.raises(NotFoundError, match="no layer 5: it has layers 0, 3, 6"):
         open_store(states[0], layer=5)

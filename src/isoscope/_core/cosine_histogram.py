@@ -15,7 +15,7 @@ _BINS = (_OCTAVES[1] - _OCTAVES[0]) << _BINS_PER_OCTAVE_BITS
 _NO_GRID_COSINE = 255
 
 GRID = np.arange(-100, 101) / 100
-"""The cosines at which the pairs below are counted exactly: −1 to 1 in steps of 0.01."""
+"""The cosines for which the number of pairs with a lower cosine is exact: −1 to 1 in steps of 0.01."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class _Binning(NamedTuple):
     limits: np.ndarray
     """The squared distance above which a cosine is below each cosine in `GRID`."""
     marks: np.ndarray
-    """The number of the cosine in `GRID` that lies in each bin."""
+    """The index in `GRID` of the cosine that lies in each bin."""
 
 
 @cache

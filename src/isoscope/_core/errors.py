@@ -105,7 +105,7 @@ def plural(count: int, word: str) -> str:
 
 
 def was_dropped(count: int, noun: str, reason: str = "") -> str:
-    """Return a sentence without its end about dropped rows, pairs or other examples.
+    """Return a clause about dropped rows, pairs or other examples, without a period.
 
     >>> was_dropped(1, "row"), was_dropped(2, "pair", "with unknown rows")
     ('1 row was dropped', '2 pairs with unknown rows were dropped')

@@ -91,7 +91,7 @@ def check_names(value: Any, name: str) -> dict[str, str]:
 
 
 def checksum(content: Any) -> str:
-    """Return a digest of JSON-compatible content, by which a file that was damaged or changed is recognized.
+    """Return a digest of JSON-compatible content, to detect damaged or changed files.
 
     >>> checksum({"a": 1, "b": 2}) == checksum({"b": 2, "a": 1}) != checksum({"a": 1})
     True

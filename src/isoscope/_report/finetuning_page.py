@@ -87,11 +87,11 @@ def _render_advice(result: FineTuning) -> Markup:
     """Return what to try if a model has not learned its task."""
     failed = [str(seed.seed) for seed, learned in zip(result.seeds, result.learned, strict=True) if not learned]
     who = "" if not any(result.learned) else f"Seed{'s' if len(failed) > 1 else ''} {', '.join(failed)} failed. "
-    weight = "" if result.settings.regularizer == "none" else ", or a smaller weight of the regularizer"
+    weight = "" if result.settings.regularizer == "none" else ", or a smaller regularizer weight"
     return tag(
         "p",
         who,
-        tag("strong", "Do not compare shapes of a model that has not learned. "),
+        tag("strong", "Do not compare the shape of a model that has not learned its task with that of other models. "),
         f"Try another learning rate, more epochs or more rows{weight}.",
         role="note",
         class_="caution bad",
@@ -106,7 +106,7 @@ def _render_task(result: FineTuning) -> Markup:
     regularized = result.settings.regularizer != "none"
     scores = _seed_lines([seed.scores for seed in result.seeds], measure, "hue-0", "dev set")
     trained = "training, with the regularizer" if regularized else "training"
-    checked = "dev set, the task alone" if regularized else "dev set"
+    checked = "dev set, without the regularizer" if regularized else "dev set"
     losses = [
         *_seed_lines([seed.losses for seed in result.seeds], "loss", "hue-1", trained),
         *_seed_lines([seed.scores for seed in result.seeds], "loss", "hue-0", checked),
@@ -207,6 +207,6 @@ def _facts(result: FineTuning) -> dict[str, object]:
         **{f"note {number}": note for number, note in enumerate(result.notes, 1)},
         "learned": (
             "A seed has learned the task if its score at the end is above that of the best constant prediction, and "
-            "if its Matthews correlation (for grades, Spearman's) is above what chance gives in 95 of 100 cases."
+            "if its Matthews correlation (for grades, Spearman's) is above the 95th percentile of chance."
         ),
     }

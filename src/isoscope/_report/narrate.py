@@ -613,7 +613,7 @@ def describe_term(result: FineTuning) -> list[str]:
         return []
     counts = [seed.term_counts for seed in result.seeds]
     seen, small = (sum(each[name] for each in counts) for name in ("clouds", "too_small"))
-    skipped = f"; {small / seen:.0%} of the batches or classes in them were too small to use" if small else ""
+    skipped = f"; {small / seen:.0%} of the batches (or of the classes in them) were too small to use" if small else ""
     sentences = [f"{share:.0%} of the rows got a gradient from the regularizer{skipped}"]
     ratio = result.gradient_ratio.mean
     if not math.isnan(ratio):

@@ -83,7 +83,7 @@ def advise(
     labels : column name, or one entry for each row
         The class of each row. Scored by a linear probe, the 10 nearest neighbors and the V-measure of k-means.
     measure : str, optional
-        The only measure that decides: "probe", "knn" or "v_measure" for labels, "ndcg@10" or "recall@100" for queries.
+        The measure that alone decides: "probe", "knn" or "v_measure" for labels, "ndcg@10" or "recall@100" for queries.
         By default, a repair must improve at least one measure significantly and worsen none significantly.
     candidates : iterable of repairs, optional
         The repairs to compare with the unchanged vectors (default: all repairs with a few settings, and chains).
@@ -193,8 +193,8 @@ def _open_one_layer(
         store = select_layer(store, -1 if default is None else default)
         if default is None:
             notes.append(
-                f"Of the {len(layers)} layers, the last one, layer {layers[-1]}, is used; layer (CLI: --layer) selects "
-                "another."
+                f"The last of {len(layers)} layers (layer {layers[-1]}) is used; to use another one, pass layer (CLI: "
+                "--layer)."
             )
     store.name = name
     for role, each in values.items():

@@ -19,7 +19,6 @@ from isoscope._core.errors import (
     TooFewRowsError,
     plural,
 )
-from isoscope._core.missing import DROP_HINT
 from isoscope._io.files import expand_user
 from isoscope._io.tables import format_names, is_number, read_table
 from isoscope.stores.frames import frame_library
@@ -86,11 +85,14 @@ class _Triples:
         dropped = len(numbers) - len(complete)
         if dropped and missing == "error":
             i = min(set(range(len(numbers))) - set(complete))
-            problem, need = "belongs to a row without a name", "the name"
+            problem, need = "refers to a row without a name", "the name"
             if first[i] and second[i]:
                 problem, need = "is not finite" if is_number(self.numbers[i]) else "is missing", "a number"
-            count = f", the first of {dropped} like it" if dropped > 1 else ""
-            raise MissingValueError(f"{self.where(i)} {problem}{count}: fill in {need}, or {DROP_HINT}")
+            count = f" ({dropped} judgments are incomplete)" if dropped > 1 else ""
+            raise MissingValueError(
+                f'{self.where(i)} {problem}{count}: fill in {need}, or drop such judgments with missing="drop" '
+                "(CLI: --missing drop)"
+            )
         for i in complete:
             if not is_number(numbers[i]):
                 raise FileFormatError(f"{self.where(i)} is {numbers[i]!r}: need a number")

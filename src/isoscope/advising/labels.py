@@ -10,7 +10,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from sklearn.base import clone
 
-from isoscope._core.errors import NotFoundError, ParameterError, ShapeError, TooFewRowsError, plural
+from isoscope._core.errors import NotFoundError, ParameterError, ShapeError, TooFewRowsError, plural, was_dropped
 from isoscope.advising.inference import ExampleScores, Units, v_measure
 from isoscope.advising.retrieval import prepare, top_k
 from isoscope.advising.task import NO_ROWS, Round, Task, check_folds, note_rows, note_sample, read_rows, row_identity
@@ -101,7 +101,7 @@ class Labels(Task):
         first = np.sort(np.unique(row_identity(rows.vectors), return_index=True)[1])
         self.rows = rows.at(first)
         if len(first) < len(rows):
-            self.notes.append(f"Equal rows count once: {plural(len(rows) - len(first), 'repeated row')} skipped.")
+            self.notes.append(f"Equal rows count once, so {was_dropped(len(rows) - len(first), 'repeated row')}.")
         check_folds(folds, len(first), "distinct row")
         names, self.labels = np.unique(np.asarray(labels)[first], return_inverse=True)
         if len(names) < 2:

@@ -131,8 +131,9 @@ def check_fit_rows(fit_rows: np.ndarray, total: int) -> None:
     """Raise an error if fewer than half of the rows remain for fitting after rows are held out."""
     if 2 * len(fit_rows) < total:
         raise TooFewRowsError(
-            "new_rows (--new-rows) must fit on at least half of the rows, but holding out the examples of one fold "
-            f"leaves only {len(fit_rows):,} of {total:,}: use more folds, or a source with more rows"
+            "with new_rows (CLI: --new-rows), each repair must be fitted to at least half of the rows, but holding out "
+            f"the examples of one fold leaves only {len(fit_rows):,} of {total:,}: use more folds, or a source with "
+            "more rows"
         )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope._core.errors import MissingValueError, plural
+from isoscope._core.errors import MissingValueError, plural, was_dropped
 from isoscope.stores.shards import natural_sort_key
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Grouping:
             return self
         codes = np.full(len(known), -1, self.codes.dtype)
         codes[known] = self.codes
-        without = {"no value": f"{plural(int((~known).sum()), 'row')} without a value were dropped"}
+        without = {"no value": was_dropped(int((~known).sum()), "row", "without a value")}
         return replace(self, codes=codes, others=self.others | without)
 
     @property

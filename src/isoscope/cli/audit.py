@@ -180,7 +180,7 @@ def _is_reached(
     if ignored:
         names = ",".join(f"{role}={column}" for role, column in sorted(ignored.items()))
         print_message(
-            f"--fail-on ignores findings on columns that were chosen by their names; to include them, pass --columns "
+            f"--fail-on ignores findings on columns that were detected by their names: to include them, pass --columns "
             f"{names}"
         )
     return False

@@ -148,8 +148,8 @@ def _describe_lack_of_memory(error: BaseException) -> str:
     limit, reason = address_space(), f" ({error})" if 0 < len(str(error)) <= _LONGEST_REASON else ""
     if limit is not None:
         return (
-            f"out of memory{reason}: the address space is limited to {limit / 1e6:.0f} MB (ulimit -v): raise that "
-            "limit, or use one thread (OMP_NUM_THREADS=1)"
+            f"out of memory{reason}, because the address space is limited to {limit / 1e6:.0f} MB (ulimit -v): raise "
+            "that limit, or use one thread (OMP_NUM_THREADS=1)"
         )
     return f"out of memory{reason}: set a limit below the free memory, such as --max-memory 2GB"
 

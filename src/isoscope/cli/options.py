@@ -248,7 +248,9 @@ def check_overwriting(
         for each in used:
             if reads_file(each, output):
                 is_used = output.exists() or each in outputs
-                what = "is already an input or output of this command" if is_used else "would become an input"
+                what = (
+                    "is already an input or output of this command" if is_used else "would be read as part of the input"
+                )
                 raise OutputError(f"{output} {what} ({each}): choose another output file")
         for folder in closed:
             if Path(os.path.realpath(output)).is_relative_to(folder):

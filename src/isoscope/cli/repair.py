@@ -339,8 +339,7 @@ def _fit_repair(repair: Repair, store: Store, engine: Engine) -> tuple[Repair, i
     if sketch.nonfinite:
         print_message(was_dropped(sketch.nonfinite, "row"))
     if sketch.zeros:
-        takes = "takes" if sketch.zeros == 1 else "take"
-        print_message(f"{plural(sketch.zeros, 'row')} of zeros {takes} part in the fit: --zeros drop leaves them out")
+        print_message(f"the fit includes {plural(sketch.zeros, 'row')} of zeros: pass --zeros drop to leave them out")
     return repair, sketch.n
 
 

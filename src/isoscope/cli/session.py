@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, TextIO
 
-from isoscope._core.errors import DataWarning, ParameterError, plural
+from isoscope._core.errors import DataWarning, ParameterError, was_dropped
 from isoscope._core.printable import REMOVED, escape_controls, find_secrets, to_printable
 from isoscope._io.progress import ProgressBar
 
@@ -201,7 +201,7 @@ def print_note(text: str) -> None:
 def report_dropped(store: Store, written: int) -> None:
     """Print to standard error how many rows of a store were dropped."""
     if store.drops_rows and (dropped := len(store) - written):
-        print_message(f"{plural(dropped, 'row')} of {store.name} were dropped")
+        print_message(was_dropped(dropped, "row", f"of {store.name}"))
 
 
 def write_json_output(content: dict[str, Any], path: Path) -> None:

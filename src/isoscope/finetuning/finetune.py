@@ -177,7 +177,8 @@ def finetune(
     isoscope.errors.ParameterError: cola needs the folder of its TSV files: pass data= (on the command line: --data)
     """
     if (task is None) == (train is None):
-        raise ParameterError("pass either a task or train= (on the command line: a TASK or --train FILE)")
+        problem = "neither a task nor train= is set" if task is None else "a task and train= are both set"
+        raise ParameterError(f"{problem}: pass one of them (CLI: TASK or --train FILE)")
     task_data = (
         _read_task(task, data, dev, text, text_pair, label, dev_share, measure)
         if train is None

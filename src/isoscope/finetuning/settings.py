@@ -138,7 +138,7 @@ def make_settings(model: str, task: Task, **given: Any) -> Settings:
     limit = given["limit"]
     _check_settings(given)
     if given["group_classes"] and task.is_graded:
-        raise ParameterError(f"group_classes is set, but {task.name} has grades: need classes")
+        raise ParameterError(f"group_classes is set, but {task.name} has grades instead of classes: omit group_classes")
     rows = len(task.train) if limit is None else min(limit, len(task.train))
     every = given.pop("every")
     settings = Settings(
@@ -174,7 +174,7 @@ def _check_settings(given: dict[str, Any]) -> None:
     if given["schedule"] not in SCHEDULES:
         raise ParameterError(f"schedule is {given['schedule']!r}: need one of {', '.join(SCHEDULES)}")
     if given["group_lengths"] and given["group_classes"]:
-        raise ParameterError("group_lengths and group_classes are both set: rows can be grouped in one way only")
+        raise ParameterError("group_lengths and group_classes are both set: pass only one of them")
     if given["weight"] is not None:
         _check_number("weight", given["weight"], "a finite number")
 

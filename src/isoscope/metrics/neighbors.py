@@ -200,7 +200,8 @@ def two_nn_slope(xp: Any, distances: Array, eps: float, discard: float) -> Array
     kept = max(0, min(int(n * (1 - discard)), n - 1))  # the largest ratio has F = 1, and log 0 is not finite
     if kept < 2:
         raise TooFewRowsError(
-            f"X has {plural(n, 'row')} without a duplicate, of which {kept} remain after discard: need at least 2"
+            f"discard={discard} keeps {kept} of the {plural(n, 'row')} without a duplicate: need at least 2; pass more "
+            "distinct rows or a smaller discard"
         )
     pairs = take(xp, distances, np.flatnonzero(known))
     logs = xp.log(pairs[:, 1] / pairs[:, 0])

@@ -95,7 +95,9 @@ class FileArray:
                 places = range(self.offset, self.offset + length * self.shape[1], length)
                 result = np.stack([read(file, rows, place, ()) for place in places]).T
             if self.seen and file_identity(os.fstat(file.fileno())) != self.seen:
-                raise FileFormatError(f"{self.file} changed after it was opened: open it again")
+                raise FileFormatError(
+                    f"{self.file} changed while it was being read: run again when it no longer changes"
+                )
         return result
 
     @contextmanager
@@ -138,13 +140,13 @@ class FileArray:
 
 
 def read_exactly(file: IO[bytes], place: int, into: np.ndarray, name: object) -> None:
-    """Fill an array of bytes from a file; raise a `FileFormatError` if the file ends before."""
+    """Fill an array of bytes from a file; raise a `FileFormatError` if the file is too short."""
     left = into.data
     file.seek(place)
     while left:
         count = file.readinto(left)  # type: ignore[attr-defined]
         if not count:
-            raise FileFormatError(f"{name} was truncated after it was opened: open it again")
+            raise FileFormatError(f"{name} was truncated while it was being read: restore the file, then run again")
         left = left[count:]
 
 

@@ -59,7 +59,7 @@ class SliceCopier:
     def check_unchanged(self) -> None:
         """Raise a `FileFormatError` if the file has changed since it was opened."""
         if file_identity(os.fstat(self._file.fileno())) != self._seen:
-            raise FileFormatError(f"{self._path} changed after it was opened: open it again")
+            raise FileFormatError(f"{self._path} changed while it was being read: run again when it no longer changes")
 
     def rows(self, batch: Any, start: int, stop: int) -> Any:
         """Return the rows from `start` to `stop` of a record batch."""

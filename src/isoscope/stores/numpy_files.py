@@ -96,7 +96,7 @@ def open_npz(path: Path, wanted: ColumnSpec) -> Store:
             columns = choose_columns(list(columns_here), wanted, str(path))
             for name in (chosen, *columns.values()):
                 if members[name].file_size < headers[name].length + headers[name].nbytes:
-                    raise EOFError(f"the array {name} declares the shape {headers[name].shape}, but is shorter")
+                    raise EOFError(f"the array {name} has fewer values than its shape {headers[name].shape} requires")
             table = {name: _load_member(archive, members[name]) for name in set(columns.values())}
             if members[chosen].compress_type == zipfile.ZIP_STORED:
                 rows = _file_array(path, header, _member_offset(path, members[chosen]))

@@ -163,7 +163,8 @@ def open_store(
         if store.guessed_dimensions:
             warn_data(
                 f"{store.name} has no column of vectors, so its {len(store.guessed_dimensions)} numeric columns are "
-                f"read as dimensions: {format_names(store.guessed_dimensions)}; remove or rename those that are not"
+                f"read as dimensions ({format_names(store.guessed_dimensions)}): remove columns that are not "
+                "dimensions, or name the dimensions e0, e1, …"
             )
     if "drop" in (missing, zeros):
         store = store.dropping(missing=missing, zeros=zeros)
@@ -187,7 +188,9 @@ def _check_open_store(store: Store, wanted: ColumnSpec) -> Store:
 
 def _open_path(name: str, wanted: ColumnSpec) -> Store:
     if not name:
-        raise ParameterError('the source is an empty string: pass a file, a folder, a glob or a database ("." is here)')
+        raise ParameterError(
+            'the source is an empty string: pass a file, a folder ("." is the current one), a glob or a database'
+        )
     if name == "-":
         return numpy_files.open_stdin(wanted)
     path = expand_user(name)
@@ -227,14 +230,14 @@ def _reopen_file(path: Path, wanted: ColumnSpec, size: int) -> Store:
     """Open a file again in another process; raise an error if it has changed."""
     store = _open_file(path, wanted)
     if path.stat().st_size != size:
-        raise FileFormatError(f"{path} changed after it was opened: open it again")
+        raise FileFormatError(f"{path} changed while it was being read: run again when it no longer changes")
     return store
 
 
 def _open_word_folder(folder: Path, wanted: ColumnSpec) -> Store:
     files = word_vectors.word_folder_files(folder)
     if files is None:
-        raise FileFormatError(f"{folder} changed after it was opened: open it again")
+        raise FileFormatError(f"{folder} changed while it was being read: run again when it no longer changes")
     store = word_vectors.open_word_folder(folder.name or str(folder), *files, wanted)
     store.files = files
     store.reopen_with(_open_word_folder, folder.absolute(), wanted.without_values())

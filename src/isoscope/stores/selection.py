@@ -110,7 +110,7 @@ def select_layer(store: Store, layer: int) -> Store:
     layer = check_integer(layer, "layer")
     layers = list_layers(store)
     if not layers:
-        raise ParameterError(f"{store.name} has no layers to select from: layer is only for hidden states from embed")
+        raise ParameterError(f"{store.name} does not contain hidden states of layers: omit layer (CLI: --layer)")
     if layer < 0 and -layer <= len(layers):
         layer = layers[layer]
     if layer not in layers:

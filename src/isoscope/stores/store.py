@@ -380,8 +380,8 @@ class Store(ABC):
         roles = [role for role, column in self.columns.items() if role != "by" and name in (role, column)]
         if not roles and (name in self._hidden or not self.has_column(name)):
             raise NotFoundError(
-                f"{self.name} has no column {name} to group by: it has {self._roles()}; specify another column when "
-                f'you open the store: open_store(…, by="{name}")'
+                f"{self.name} has no column {name} to group by: choose one of {self._roles()}, or name the column when "
+                "you open the store: open_store(…, by=NAME)"
             )
         other = copy.copy(self)
         other.columns = {**self.columns, "by": self.columns[roles[0]] if roles else name}

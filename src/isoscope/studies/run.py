@@ -359,8 +359,8 @@ def _explain_unverified_arms(folder: Path) -> Iterator[None]:
             raise
         why = shorten(f"{type(error).__name__} {error}", 200)
         raise FileFormatError(
-            f"{unverified[0]} or another result without a checksum is not that of an arm ({why}): remove it to rerun "
-            "that arm"
+            f"the saved results cannot be read ({why}): remove {unverified[0]} and other results in arms/ that have no "
+            "checksum, then rerun"
         ) from error
 
 

@@ -60,7 +60,7 @@ def check_writing(
     first.close()
     del first
 
-    with pytest.raises(InputError, match="from another repair"):
+    with pytest.raises(InputError, match="used another repair"):
         destination().begin(vectors.shape[1], vectors.dtype, None, {**ABOUT, "repair": "0000"})
     with pytest.warns(UserWarning, match="is incomplete"):
         assert len(reader()) == half

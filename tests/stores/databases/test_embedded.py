@@ -67,7 +67,7 @@ def test_repairing_twice_writes_rows_once(kind, tmp_path, table):
     np.testing.assert_array_equal(vectors, repair.transform(VECTORS))
     assert texts == [f"text {i}" for i in range(N)]
     assert labels == [i % 3 for i in range(N)]
-    with pytest.raises(isoscope.InputError, match="from another repair"):
+    with pytest.raises(isoscope.InputError, match="used another repair"):
         isoscope.repair_store(table, isoscope.Standardize().fit(table), target)
 
 

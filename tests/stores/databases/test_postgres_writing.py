@@ -212,7 +212,7 @@ def test_other_repair_raises_and_restart_replaces(postgres, cloud, repair):
     source, target = postgres.url("again", "embedding"), postgres.url("again", "fixed")
     isoscope.repair_store(source, repair, target)
     other = isoscope.Standardize().fit(cloud)
-    with pytest.raises(InputError, match=r"from another repair: .*--restart"):
+    with pytest.raises(InputError, match=r"used another repair: .*--restart"):
         isoscope.repair_store(source, other, target)
     np.testing.assert_array_equal(read(target)[1], repair.transform(cloud[:50]))
     isoscope.repair_store(source, other, target, restart=True)

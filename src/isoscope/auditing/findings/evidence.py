@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from isoscope.auditing.passes import Axes
 
 SHARE_LOOK, SHARE_BAD = 0.1, 0.5
-"""For shares: `look` from one in ten, `bad` from one in two."""
+"""For shares: `look` at one in ten or more, `bad` at one in two or more."""
 BROKEN_LOOK, BROKEN_BAD = 0.01, 0.1
-"""For rows that should not exist: `look` from one in a hundred, `bad` from one in ten."""
+"""For rows that should not exist: `look` at one in a hundred or more, `bad` at one in ten or more."""
 
 IF_CONFIRMED = "if `isoscope advise` confirms it on your task"
 """Every suggestion to use a repair ends with this: the shape alone does not show whether the repair helps."""
 ABOUT_SHAPE = "This is about the shape, not about your task."
 """The last sentence of the meaning, if a `look` or `bad` verdict is about the shape."""
 
-SHARE_SOURCE = 'convention for shares: "look" from one in ten, "bad" from one in two'
-BROKEN_SOURCE = 'convention for broken rows: "look" from one in a hundred, "bad" from one in ten'
+SHARE_SOURCE = 'convention for shares: "look" at one in ten or more, "bad" at one in two or more'
+BROKEN_SOURCE = 'convention for broken rows: "look" at one in a hundred or more, "bad" at one in ten or more'
 
 FOLDS = 20
 """The number of groups of rows that a jackknife leaves out in turn."""

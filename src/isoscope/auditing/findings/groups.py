@@ -125,8 +125,8 @@ def labels(e: Evidence) -> Iterator[Finding]:
     low, high = e.around(value, nulls.mean_error(scores), len(scores))
     chance = null + 4 * nulls.mean_error(shuffled)
     source = (
-        '"look" below 0, where rows are nearer to another label than to their own; "bad" up to the value that shuffled '
-        "labels reach"
+        '"look" below 0, where rows are nearer to another label than to their own; "bad" below the silhouette of '
+        "shuffled labels (mean + 4 standard errors)"
     )
     judged = Range.higher_is_better(max(0.0, chance), chance, source, null)
     wrong = float((scores < 0).mean())

@@ -33,14 +33,14 @@ def intrinsic_dimension(e: Evidence) -> Iterator[Finding]:
     null = local.null[np.isfinite(local.null)]
     if len(null) < 2:
         raise InputError(
-            "the local dimension of random samples with this spectrum is undefined: there is nothing to compare with"
+            "the local dimension cannot be judged: it is undefined for random samples with the same spectrum"
         )
     center, reach = float(null.mean()), float(null.std(ddof=1)) * math.sqrt(1 + 1 / len(null))
     low, high = student(center, reach, CONFIDENCE, len(null) - 1)
     low, high = max(low, 0.0) * SHARE_BAD, high * (1 + SHARE_LOOK)
     source = (
         f"null: the mean over {len(null)} Gaussian samples of the same size, spectrum and lengths is {center:.3g}; "
-        '"ok" from half of their lower 95% limit to a tenth above their upper limit'
+        '"ok" from half of the lower limit of their 95% interval to 10% above its upper limit'
     )
     judged = Range((low, high), (min(1.0, low), math.inf), source, center)
     k = local.distances.shape[1]

@@ -98,13 +98,15 @@ def broken_rows(e: Evidence) -> Iterator[Finding]:
     zeros, bad = e.sketch.zeros, e.sketch.nonfinite
     share = (zeros + bad) / (e.n + bad)
     tiny = math.nextafter(0.0, 1.0)
-    judged = Range.lower_is_better(tiny, BROKEN_BAD, '"look" from a single row, "bad" from one row in ten', 0.0)
+    judged = Range.lower_is_better(
+        tiny, BROKEN_BAD, '"look" if there is one such row, "bad" at one row in ten or more', 0.0
+    )
     if share == 0:
         meaning, advice = "Every row is finite and nonzero.", "Leave it."
     else:
         meaning = (
-            f"A search can never find these rows: {zeros:,} are zero, and {bad:,} have a missing value, NaN or infinity"
-            f"{' or are zero' if e.m.settings.zeros == 'drop' else ''} and were dropped."
+            f"A search can never find these rows: {zeros:,} are zero, and {bad:,} were dropped because they "
+            f"{'are zero or ' if e.m.settings.zeros == 'drop' else ''}contain NaN, infinity or a missing value."
         )
         advice = "Find their inputs (often empty texts or failed calls) and embed them again."
     yield e.finding(

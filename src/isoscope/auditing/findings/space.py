@@ -131,8 +131,8 @@ def _capacity_range(e: Evidence, scale: Callable[[float], float], null: float) -
     reachable = min(1.0, 0.9 * null / look)  # few rows cannot fill many dimensions
     look, bad = look * reachable, bad * reachable
     source = (
-        f"by chance, the most similar of {e.n:,} unrelated vectors reaches a cosine of √(2·ln n/dimensions): "
-        '"look" above ½, "bad" above 1; half of the dimensions always suffice for "ok", and a tenth to avoid "bad"'
+        f"by chance, the highest cosine between a vector and {e.n:,} unrelated ones is about √(2·ln n/dimensions): "
+        '"look" above ½, "bad" above 1; always "ok" if half of the dimensions are used, and never "bad" if a tenth are'
     )
     return Range.higher_is_better(look, bad, source, null)
 

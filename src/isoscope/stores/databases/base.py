@@ -221,7 +221,7 @@ def not_found_error(address: Address, names: Iterable[str]) -> NotFoundError:
 
 def rows_lost_error(where: str) -> DatabaseError:
     """Return the error for rows that disappeared after the store was opened."""
-    return DatabaseError(f"{where} has fewer rows than when it was opened: open it again")
+    return DatabaseError(f"{where} lost rows while it was being read: run again when it no longer changes")
 
 
 def count_usable_rows(
@@ -284,7 +284,7 @@ def check_distance(address: Address, known: Iterable[str]) -> None:
     known = list(known)
     if address.options.get("distance", known[0]) not in known:
         raise ParameterError(
-            f"{address.redacted}: distance={address.options['distance']}: choose from {', '.join(known)}"
+            f"{address.redacted}: distance={address.options['distance']} is unknown: choose from {', '.join(known)}"
         )
 
 
@@ -320,8 +320,8 @@ def check_resumable(note: str | None, about: Mapping[str, str], where: str) -> N
     names = [name for name in {**earlier, **about} if earlier.get(name) != about.get(name)]
     if names:
         raise OutputError(
-            f"{where} was written by isoscope from {' and '.join(_DIFFERENCES.get(name, name) for name in names)}: "
-            "choose another target, or replace it with restart=True (on the command line: --restart)"
+            f"{where} was written by an earlier run that used {' and '.join(_DIFFERENCES.get(n, n) for n in names)}: "
+            "choose another target, or replace it with restart=True (CLI: --restart)"
         )
 
 
