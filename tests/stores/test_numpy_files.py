@@ -95,7 +95,7 @@ def test_flipped_bit_in_compressed_array_is_detected(tmp_path, truth):
 def test_shrunken_file_is_detected(tmp_path):
     store = open_store(saved(tmp_path / "a.npy", np.eye(100)))
     saved(tmp_path / "a.npy", np.eye(50))
-    with pytest.raises(InputError, match="was truncated after it was opened"):
+    with pytest.raises(InputError, match="was truncated while it was being read"):
         next(store.chunks())
 
 
