@@ -133,7 +133,9 @@ class Table:
             if (known := [each["gradient_ratio"] for each in self.cells[place, arm] if each["gradient_ratio"]])
         ]
         cells.append(f"{min(ratios):.2g} to {max(ratios):.2g}" if ratios else "")
-        cells.append("" if name == "none" else "no" if self.is_harmless(arm) else "yes")
+        known = all(not math.isnan(self.loss_of_score(place, arm)) for place in PLACES)
+        verdict = ("no" if self.is_harmless(arm) else "yes") if known else "not measured yet"
+        cells.append("" if name == "none" else verdict)
         return f"| {' | '.join(cells)} |"
 
     def render(self, seeds: list[int]) -> str:

@@ -50,6 +50,11 @@ def gradient(loss: Regularizer, X: torch.Tensor, labels: torch.Tensor | None = N
 # what must hold
 
 
+def test_default_weights_are_those_that_do_not_harm_learning():
+    found = {kind.__name__: kind().weight for kind in (PersistentEntropy, IStar, UnbiasedIsoScore, CosReg)}
+    assert found == {"PersistentEntropy": 1, "IStar": 1, "UnbiasedIsoScore": 0.1, "CosReg": 1}
+
+
 @each
 def test_weight_scales_value_and_gradient_and_may_be_negative(make):
     X = cloud()
