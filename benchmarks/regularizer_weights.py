@@ -3,7 +3,8 @@
 make regularizer-weights DATA=folder MODELS=folder RUNS=folder
 
 DATA contains sst2 and banking77, and MODELS contains splade-tiny and all-MiniLM-L6-v2. Each run is kept as a JSON file
-in RUNS. Rerun the command to resume. All arms with seed 0 run first, so that a partial table is balanced.
+in RUNS. Rerun the command to resume. All arms with seed 0 run first, then the other seeds, the largest weights last, so
+that a partial table shows what matters for the choice of default weights.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import fmean, median, stdev, variance
 from typing import Any
+
+from scipy.stats import chi2
 
 from pages import write_table
 from training_tasks import banking, read_finished, run_all, sst2
@@ -37,6 +40,11 @@ LABELS = {
 }
 ARMS = [("none", 0.0), *((name, weight) for name, weights in WEIGHTS.items() for weight in weights)]
 STEPS, BATCH_SIZE, DEV_ROWS, LENGTH, PROBE = 80, 16, 320, 16, 64
+
+
+def is_largest(arm: tuple[str, float]) -> bool:
+    name, weight = arm
+    return name in WEIGHTS and weight == max(WEIGHTS[name])
 
 
 def run_name(model: str, task: str, arm: tuple[str, float], seed: int) -> str:
@@ -103,10 +111,15 @@ class Table:
     def noise(self, place: tuple[str, str]) -> float:
         """Return the standard deviation of a score over seeds, from the median variance of all arms.
 
-        The variance of three values has a median of log 2 times its mean. Arms that fail do not affect a median.
+        Each variance is divided by the median of its distribution for normal scores. Arms that fail hardly affect a
+        median.
         """
-        variances = [variance(scores) for arm in ARMS if len(scores := self.scores(place, arm)) > 1]
-        return math.sqrt(median(variances) / math.log(2)) if variances else math.nan
+        variances = [
+            variance(scores) * (len(scores) - 1) / chi2.median(len(scores) - 1)
+            for arm in ARMS
+            if len(scores := self.scores(place, arm)) > 1
+        ]
+        return math.sqrt(median(variances)) if variances else math.nan
 
     def loss_of_score(self, place: tuple[str, str], arm: tuple[str, float]) -> float:
         """Return how far the mean score is below that without a regularizer, in standard errors of the difference."""
@@ -178,7 +191,11 @@ def main() -> None:
     parser.add_argument("--page", type=Path, help="write the table into this page")
     options = parser.parse_args()
     seeds = list(range(options.seeds))
-    names = [run_name(*place, arm, seed) for seed in seeds for arm in ARMS for place in PLACES]
+    every = sorted(
+        ((seed, arm, place) for seed in seeds for arm in ARMS for place in PLACES),
+        key=lambda each: (each[0] > 0, each[0] > 0 and is_largest(each[1]), each[0]),
+    )
+    names = [run_name(*place, arm, seed) for seed, arm, place in every]
     if options.only_table:
         found = read_finished(names, options.runs)
     else:
