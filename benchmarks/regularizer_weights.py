@@ -133,6 +133,25 @@ class Table:
         """Return whether no place loses more than two standard errors."""
         return all(not self.loss_of_score(place, arm) > 2 for place in PLACES)
 
+    def ratio(self, place: tuple[str, str], arm: tuple[str, float]) -> float | None:
+        """Return the mean ratio of gradients, or None without a regularizer."""
+        known = [each["gradient_ratio"] for each in self.cells[place, arm] if each["gradient_ratio"] is not None]
+        return fmean(known) if known else None
+
+    def harm_by_ratio(self) -> str:
+        """Return in how many cells of the table the score is significantly lower, by the ratio of gradients."""
+        parts = []
+        for low, high, name in ((1, math.inf, "above 1"), (0.3, 1, "from 0.3 to 1"), (0, 0.3, "below 0.3")):
+            cells = [
+                (place, arm)
+                for place in PLACES
+                for arm in ARMS
+                if (ratio := self.ratio(place, arm)) is not None and low <= ratio < high
+            ]
+            harmed = sum(self.loss_of_score(place, arm) > 2 for place, arm in cells)
+            parts.append(f"{harmed} of {len(cells)} with a ratio {name}")
+        return ", ".join(parts)
+
     def row(self, arm: tuple[str, float]) -> str:
         name, weight = arm
         cells = ["no regularizer" if name == "none" else LABELS[name], "" if name == "none" else f"{weight:g}"]
@@ -140,11 +159,7 @@ class Table:
             scores = self.scores(place, arm)
             text = f"{fmean(scores):.3f}" + (f" ± {stdev(scores):.3f}" if len(scores) > 1 else "") if scores else "–"
             cells.append(f"**{text}**" if name != "none" and self.loss_of_score(place, arm) > 2 else text)
-        ratios = [
-            fmean(known)
-            for place in PLACES
-            if (known := [each["gradient_ratio"] for each in self.cells[place, arm] if each["gradient_ratio"]])
-        ]
+        ratios = [ratio for place in PLACES if (ratio := self.ratio(place, arm)) is not None]
         cells.append(f"{min(ratios):.2g} to {max(ratios):.2g}" if ratios else "")
         known = all(not math.isnan(self.loss_of_score(place, arm)) for place in PLACES)
         verdict = ("no" if self.is_harmless(arm) else "yes") if known else "not measured yet"
@@ -176,6 +191,8 @@ class Table:
                 f"| regularizer | weight | {names} | gradient ratio | harms |",
                 f"|---|---|{'---|' * len(PLACES)}---|---|",
                 *(self.row(arm) for arm in ARMS),
+                "",
+                f"Scores in bold: {self.harm_by_ratio()}.",
             ]
         )
 
