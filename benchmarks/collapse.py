@@ -101,10 +101,10 @@ DESTROYED = [
     Training(STORIES, "banking8", 1e-2, 60, RATE),
     Training(STORIES, "wikitext2", 3e-2, 60, RATE),
     Training(STORIES, "ptb", 3e-2, 60, RATE),
-    Training(TINY, "pairs", 1e-3, 100, ATTRACT),
-    Training(MINI, "pairs", 1e-4, 40, ATTRACT),
-    Training(STORIES, "pairs", 1e-3, 40, ATTRACT),
-    Training(STORIES, "pairs", 3e-4, 40, ATTRACT),
+    Training(TINY, "pairs", 1e-2, 100, ATTRACT),
+    Training(MINI, "pairs", 3e-3, 40, ATTRACT),
+    Training(STORIES, "pairs", 1e-2, 40, ATTRACT),
+    Training(STORIES, "pairs", 3e-3, 40, ATTRACT),
     Training(TINY, "sst2", 1e-3, 150, CONSTANT),
     Training(STORIES, "subj", 3e-4, 60, CONSTANT),
     Training(TINY, "sst2", 1e-3, 150, REVERSED, "CosReg(-10)"),
@@ -334,9 +334,10 @@ def alarm(history: list[dict[str, Any]], known: str, thresholds: CollapseThresho
             row["silhouette"] = row["label_correlation"] = math.nan
         if known == "neither":
             row["loss"] = math.nan
-        if thresholds is None:
-            row["label_correlation"] = 0.0  # no evidence besides the silhouette
-    return bool(find_collapses(rows, thresholds))
+        if thresholds is None:  # no evidence besides the silhouette
+            row["label_correlation"] = 0.0
+            row["silhouette"] = 0.0 if math.isnan(row["silhouette"]) else row["silhouette"]
+    return bool(find_collapses(rows, thresholds or CollapseThresholds(spread_ratio=0.01)))
 
 
 class Outcomes:
@@ -371,11 +372,13 @@ class Outcomes:
     def choose(self) -> CollapseThresholds:
         """Return the thresholds with the fewest errors on the configurations set aside; ties go to the defaults."""
         usual = CollapseThresholds()
-        grid = itertools.product((0.05, 0.1, 0.2), (0.2, 0.3, 0.4), (0.8, 0.9, 0.95, 1.0))
-        every = [
-            replace(usual, isoscore_ratio=ratio, label_correlation=least, loss_ratio=loss)
-            for ratio, least, loss in grid
-        ]
+        grid = {
+            "isoscore_ratio": (0.05, 0.1, 0.2),
+            "spread_ratio": (0.01, 0.003, 0.001, 0.0003),
+            "label_correlation": (0.2, 0.3, 0.4),
+            "loss_ratio": (0.8, 0.9, 0.95, 1.0),
+        }
+        every = [replace(usual, **dict(zip(grid, values, strict=True))) for values in itertools.product(*grid.values())]
 
         def errors(thresholds: CollapseThresholds) -> tuple[float, bool]:
             wrong = 0.0
@@ -460,8 +463,9 @@ def _of(counts: tuple[int, int]) -> str:
 
 def _format(thresholds: CollapseThresholds) -> str:
     return (
-        f"IsoScore below {thresholds.isoscore_ratio:g} of its first value, correlation "
-        f"{thresholds.label_correlation:g}, loss below {thresholds.loss_ratio:g} of its first value"
+        f"1 − mean cosine below {thresholds.spread_ratio:g} and IsoScore below {thresholds.isoscore_ratio:g} of their "
+        f"first values, correlation {thresholds.label_correlation:g}, loss below {thresholds.loss_ratio:g} of its "
+        "first value"
     )
 
 

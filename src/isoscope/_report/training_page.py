@@ -302,11 +302,11 @@ def render_notes(runs: Runs, facts: Mapping[str, object]) -> Markup:
         (
             "Collapse",
             "A layer has collapsed if its states become equal. It also has if one minus the mean cosine falls below a "
-            "hundredth of its first value, or if fewer than 2 effective dimensions remain and the unbiased IsoScore "
+            "thousandth of its first value, or if fewer than 2 effective dimensions remain and the unbiased IsoScore "
             "falls below a tenth of its first value, unless there is evidence of learning. With labels, this evidence "
             "is a correlation of the leading direction with the labels of at least 0.3, or a silhouette of at least "
-            "0.25. Without labels, it is a loss below 90% of its first value. Without labels and loss, the number of "
-            "dimensions alone raises no alarm.",
+            "0.25. Without labels, it is a loss below 90% of its first value. Without labels and loss, and with "
+            "grades, the number of dimensions alone raises no alarm.",
         ),
     ]
     return section("notes", "How this was measured", render_definition_list(*rows))
