@@ -106,13 +106,13 @@ advisor: .venv-bench/done
 regularizers: .venv-bench/done
 	.venv-bench/bin/python benchmarks/regularizers.py $(DATA) $(MODEL) $(RUNS) --page docs/training.md
 
-# Every regularizer with three weights on two tasks and two models, three seeds (three hours on 2 idle cores); writes the
+# Every regularizer with three weights on two tasks and two models, three seeds (half an hour on 2 idle cores); writes the
 # table in docs/training.md. Rerun it to resume.
 # make regularizer-weights DATA=folder MODELS=folder RUNS=folder
 regularizer-weights: .venv-bench/done
 	.venv-bench/bin/python benchmarks/regularizer_weights.py $(DATA) $(MODELS) $(RUNS) --page docs/training.md
 
-# False alarms and power of the collapse alarm on real trainings (two hours on 2 idle cores); writes the tables in
+# False alarms and power of the collapse alarm on real trainings (15 minutes on 2 idle cores); writes the tables in
 # docs/training.md. Rerun it to resume.
 # make collapse-calibration DATA=folder MODELS=folder RUNS=folder
 collapse-calibration: .venv-bench/done

@@ -3,7 +3,8 @@
 make regularizer-weights DATA=folder MODELS=folder RUNS=folder
 
 DATA contains sst2 and banking77, and MODELS contains splade-tiny and all-MiniLM-L6-v2. Each run is kept as a JSON file
-in RUNS. Rerun the command to resume. All arms with seed 0 run first, so that a partial table is balanced.
+in RUNS. Rerun the command to resume. All arms with seed 0 run first, then the other seeds, the largest weights last, so
+that a partial table shows what matters for the choice of default weights.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import fmean, median, stdev, variance
 from typing import Any
+
+from scipy.stats import chi2
 
 from pages import write_table
 from training_tasks import banking, read_finished, run_all, sst2
@@ -37,6 +40,11 @@ LABELS = {
 }
 ARMS = [("none", 0.0), *((name, weight) for name, weights in WEIGHTS.items() for weight in weights)]
 STEPS, BATCH_SIZE, DEV_ROWS, LENGTH, PROBE = 80, 16, 320, 16, 64
+
+
+def is_largest(arm: tuple[str, float]) -> bool:
+    name, weight = arm
+    return name in WEIGHTS and weight == max(WEIGHTS[name])
 
 
 def run_name(model: str, task: str, arm: tuple[str, float], seed: int) -> str:
@@ -103,10 +111,15 @@ class Table:
     def noise(self, place: tuple[str, str]) -> float:
         """Return the standard deviation of a score over seeds, from the median variance of all arms.
 
-        The variance of three values has a median of log 2 times its mean. Arms that fail do not affect a median.
+        Each variance is divided by the median of its distribution for normal scores. Arms that fail hardly affect a
+        median.
         """
-        variances = [variance(scores) for arm in ARMS if len(scores := self.scores(place, arm)) > 1]
-        return math.sqrt(median(variances) / math.log(2)) if variances else math.nan
+        variances = [
+            variance(scores) * (len(scores) - 1) / chi2.median(len(scores) - 1)
+            for arm in ARMS
+            if len(scores := self.scores(place, arm)) > 1
+        ]
+        return math.sqrt(median(variances)) if variances else math.nan
 
     def loss_of_score(self, place: tuple[str, str], arm: tuple[str, float]) -> float:
         """Return how far the mean score is below that without a regularizer, in standard errors of the difference."""
@@ -120,6 +133,25 @@ class Table:
         """Return whether no place loses more than two standard errors."""
         return all(not self.loss_of_score(place, arm) > 2 for place in PLACES)
 
+    def ratio(self, place: tuple[str, str], arm: tuple[str, float]) -> float | None:
+        """Return the mean ratio of gradients, or None without a regularizer."""
+        known = [each["gradient_ratio"] for each in self.cells[place, arm] if each["gradient_ratio"] is not None]
+        return fmean(known) if known else None
+
+    def harm_by_ratio(self) -> str:
+        """Return in how many cells of the table the score is significantly lower, by the ratio of gradients."""
+        parts = []
+        for low, high, name in ((1, math.inf, "above 1"), (0.3, 1, "from 0.3 to 1"), (0, 0.3, "below 0.3")):
+            cells = [
+                (place, arm)
+                for place in PLACES
+                for arm in ARMS
+                if (ratio := self.ratio(place, arm)) is not None and low <= ratio < high
+            ]
+            harmed = sum(self.loss_of_score(place, arm) > 2 for place, arm in cells)
+            parts.append(f"{harmed} of {len(cells)} with a ratio {name}")
+        return ", ".join(parts)
+
     def row(self, arm: tuple[str, float]) -> str:
         name, weight = arm
         cells = ["no regularizer" if name == "none" else LABELS[name], "" if name == "none" else f"{weight:g}"]
@@ -127,13 +159,11 @@ class Table:
             scores = self.scores(place, arm)
             text = f"{fmean(scores):.3f}" + (f" ± {stdev(scores):.3f}" if len(scores) > 1 else "") if scores else "–"
             cells.append(f"**{text}**" if name != "none" and self.loss_of_score(place, arm) > 2 else text)
-        ratios = [
-            fmean(known)
-            for place in PLACES
-            if (known := [each["gradient_ratio"] for each in self.cells[place, arm] if each["gradient_ratio"]])
-        ]
+        ratios = [ratio for place in PLACES if (ratio := self.ratio(place, arm)) is not None]
         cells.append(f"{min(ratios):.2g} to {max(ratios):.2g}" if ratios else "")
-        cells.append("" if name == "none" else "no" if self.is_harmless(arm) else "yes")
+        known = all(not math.isnan(self.loss_of_score(place, arm)) for place in PLACES)
+        verdict = ("no" if self.is_harmless(arm) else "yes") if known else "not measured yet"
+        cells.append("" if name == "none" else verdict)
         return f"| {' | '.join(cells)} |"
 
     def render(self, seeds: list[int]) -> str:
@@ -161,6 +191,8 @@ class Table:
                 f"| regularizer | weight | {names} | gradient ratio | harms |",
                 f"|---|---|{'---|' * len(PLACES)}---|---|",
                 *(self.row(arm) for arm in ARMS),
+                "",
+                f"Scores in bold: {self.harm_by_ratio()}.",
             ]
         )
 
@@ -176,7 +208,11 @@ def main() -> None:
     parser.add_argument("--page", type=Path, help="write the table into this page")
     options = parser.parse_args()
     seeds = list(range(options.seeds))
-    names = [run_name(*place, arm, seed) for seed in seeds for arm in ARMS for place in PLACES]
+    every = sorted(
+        ((seed, arm, place) for seed in seeds for arm in ARMS for place in PLACES),
+        key=lambda each: (each[0] > 0, each[0] > 0 and is_largest(each[1]), each[0]),
+    )
+    names = [run_name(*place, arm, seed) for seed, arm, place in every]
     if options.only_table:
         found = read_finished(names, options.runs)
     else:

@@ -55,7 +55,7 @@ def main(name: str = "sentence-transformers/all-MiniLM-L6-v2", rows: int = 640) 
     probe = [collate(items[start : start + 64]) for start in range(rows, rows + 256, 64)]
     tracker = isoscope.IsotropyTracker(probe, layer=-1, every=10, path=folder / "history.parquet")
     tracker.follow(trainer)
-    isoscope.attach(module, CosReg(weight=0.5)).follow(trainer)
+    isoscope.attach(module, CosReg(weight=0.1)).follow(trainer)
 
     loader = torch.utils.data.DataLoader(items[:rows], batch_size=32, shuffle=True, collate_fn=collate)
     trainer.fit(module, loader)

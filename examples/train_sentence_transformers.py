@@ -48,7 +48,7 @@ def main(name: str = "sentence-transformers/all-MiniLM-L6-v2", rows: int = 640) 
         loss=ranking,
     )
     # layer="model" is the sentence embedding, after pooling
-    with isoscope.attach(ranking, UnbiasedIsoScore(weight=0.1), layer="model") as regularizer:
+    with isoscope.attach(ranking, UnbiasedIsoScore(weight=0.01), layer="model") as regularizer:
         regularizer.follow(trainer)
         trainer.train()
     print(f"IsoScore of held-out definitions: {before:.3f} → {measure_isoscore():.3f}")

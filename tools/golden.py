@@ -798,7 +798,7 @@ def losses(folder: Path) -> Parts:
         "istar": shrunk,
         "istar_alone": IStar(zeta=0),
         "unbiased": UnbiasedIsoScore(2),
-        "cosreg": CosReg(),
+        "cosreg": CosReg(1),
         "cosreg_reference": CosReg(-1, reference=True),
         "entropy": PersistentEntropy(noise_weight=0.05),
         "entropy_all_bars": PersistentEntropy(select=False, per_class=False),

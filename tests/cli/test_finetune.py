@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 pytest.importorskip("transformers")
 
 from isoscope.cli.main import main
+from isoscope.finetuning.settings import DEFAULT_WEIGHTS
 from tests.finetuning import toy
 
 QUICK = ["--epochs", "2", "--batch-size", "16", "--learning-rate", "3e-3", "--probe", "24"]
@@ -136,3 +138,11 @@ def test_ctrl_c_says_how_to_resume(here, capsys):
         f"to resume, run: {shlex.join(['isoscope', *words])}\n"
     )
     assert main([*words[:-1], "300"]) == 2
+
+
+def test_help_names_the_default_weights(capsys):
+    assert main(["finetune", "--help"]) == 0
+    text = " ".join(re.sub(r"[│╭╮╰╯─]", " ", capsys.readouterr().out).split())
+    shown = re.search(r"--weight .*?\[default: \((.*?)\)\]", text)[1]
+    named = {name: float(weight) for weight, name in re.findall(r"([\d.]+) for (\w+)", shown)}
+    assert {name: named.get(name, named["others"]) for name in DEFAULT_WEIGHTS} == DEFAULT_WEIGHTS

@@ -17,7 +17,15 @@ pytest.importorskip("transformers")
 
 from isoscope import DataWarning, InputError, finetune
 from isoscope.finetuning import Split, Task, train
-from isoscope.finetuning.settings import DEFAULT_RECIPE, RECIPES, Settings, compare_settings
+from isoscope.finetuning.settings import (
+    DEFAULT_RECIPE,
+    DEFAULT_WEIGHTS,
+    RECIPES,
+    REGULARIZERS,
+    Settings,
+    compare_settings,
+    make_settings,
+)
 from isoscope.losses import CosReg
 from tests.finetuning import toy
 
@@ -559,6 +567,37 @@ def test_changed_settings_are_named():
     assert compare_settings(some, some) == []
     assert compare_settings({**some, "model": "b"}, some) == ["model was b, is a"]
     assert compare_settings({**some, "data": "y", "train_rows": 6}, some) == ["the rows of the task differ"]
+
+
+def test_default_weights_are_those_of_the_classes():
+    assert set(DEFAULT_WEIGHTS) == set(REGULARIZERS) - {"none"}
+    task = Task("toy", *[Split(["a", "b"], None, np.array([0, 1]))] * 2, ("0", "1"), "accuracy")
+    given = dict.fromkeys(("learning_rate", "weight_decay", "batch_size", "epochs", "limit", "every"))
+    given |= {
+        "weight": None,
+        "layer": None,
+        "pool": None,
+        "select": True,
+        "per_class": True,
+        "zeta": 0.2,
+        "repair": None,
+    }
+    given |= {"accumulate": 1, "warmup": 0.1, "schedule": "cosine", "max_length": 16, "group_lengths": False}
+    given |= {"group_classes": False, "probe": 2, "bf16": False, "stop_on_collapse": False}
+    for name in REGULARIZERS:
+        settings = make_settings("model", task, regularizer=name, **given)
+        loss = train.make_regularizer(settings, name, graded=False)
+        if loss is None:
+            assert (name, settings.weight) == ("none", None)
+        else:
+            assert settings.weight == DEFAULT_WEIGHTS[name] == loss.weight == type(loss)().weight
+
+
+def test_runs_without_a_recorded_weight_had_the_weight_1():
+    old = {"data": "x", "regularizer": "unbiased", "weight": None}
+    assert compare_settings(old, {**old, "weight": 1.0}) == []
+    assert compare_settings(old, {**old, "weight": 0.1}) == ["weight was 1.0, is 0.1"]
+    assert compare_settings({**old, "regularizer": "none"}, {**old, "regularizer": "none"}) == []
 
 
 def test_folder_of_earlier_version_resumes_or_raises(place, tmp_path):

@@ -50,6 +50,11 @@ def gradient(loss: Regularizer, X: torch.Tensor, labels: torch.Tensor | None = N
 # what must hold
 
 
+def test_default_weights_are_those_that_do_not_harm_learning():
+    found = {kind.__name__: kind().weight for kind in (PersistentEntropy, IStar, UnbiasedIsoScore, CosReg)}
+    assert found == {"PersistentEntropy": 1, "IStar": 1, "UnbiasedIsoScore": 0.01, "CosReg": 0.1}
+
+
 @each
 def test_weight_scales_value_and_gradient_and_may_be_negative(make):
     X = cloud()
@@ -162,8 +167,8 @@ def test_istar_has_the_published_values_and_gradients(vectors, case, zeta):
 def test_cosreg_gives_the_published_value_on_request(vectors, case):
     arrays, scalars = vectors("isoscore_star")
     X = torch.tensor(arrays[case])
-    assert float(CosReg(reference=True)(X)) == pytest.approx(scalars["cases"][case]["cosreg"], abs=1e-6)
-    assert float(CosReg()(X)) == pytest.approx(float(CosReg(reference=True)(X)) * len(X) / (len(X) - 1), rel=1e-6)
+    assert float(CosReg(1, reference=True)(X)) == pytest.approx(scalars["cases"][case]["cosreg"], abs=1e-6)
+    assert float(CosReg(1)(X)) == pytest.approx(float(CosReg(1, reference=True)(X)) * len(X) / (len(X) - 1), rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -280,7 +285,7 @@ def test_repr_shows_the_settings():
         "PersistentEntropy(weight=2, select=True, per_class=True, noise_weight=0.05)"
     )
     assert repr(IStar(-1)) == "IStar(weight=-1, zeta=0.2)"
-    assert repr(CosReg(reference=True)) == "CosReg(weight=1, reference=True)"
+    assert repr(CosReg(reference=True)) == "CosReg(weight=0.1, reference=True)"
 
 
 def token_batch(texts=12, tokens=10, d=8):

@@ -1,4 +1,6 @@
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -6,6 +8,7 @@ import pytest
 from isoscope.training.history import History
 from isoscope.training.layer_metrics import (
     MIN_ROWS,
+    CollapseThresholds,
     collapse_reason,
     effective_dimensions,
     find_collapses,
@@ -140,12 +143,34 @@ def test_silhouette_of_a_quarter_is_evidence_of_learning(rng, silhouette, collap
 
 
 @pytest.mark.parametrize(("correlation", "collapsed"), [(0.1, True), (0.29, True), (0.31, False), (0.9, False)])
-@pytest.mark.parametrize("labels", [None, np.arange(N) % 2])
-def test_labels_along_the_leading_direction_are_evidence_of_learning(rng, labels, correlation, collapsed):
-    first, now = flat(rng, labels, label_correlation=correlation)
+def test_labels_along_the_leading_direction_are_evidence_of_learning(rng, correlation, collapsed):
+    first, now = flat(rng, np.arange(N) % 2, label_correlation=correlation)
     assert bool(collapse_reason(first, now)) == collapsed
+    assert bool(collapse_reason(first, now | {"loss": 0.1}, first_loss=0.7)) == collapsed, "labels are better evidence"
+
+
+def test_regression_needs_one_direction(rng):
+    first, now = flat(rng, label_correlation=0.1)
+    assert collapse_reason(first, now) is None
+    narrow = now | {"mean_cosine": 1 - 1e-5}
+    assert "mean cosine rose" in collapse_reason(first, narrow)
     # A regression learns the mean of the grades first, so its loss falls even if it collapses.
-    assert bool(collapse_reason(first, now | {"loss": 2.0}, first_loss=6.0)) == collapsed
+    assert "mean cosine rose" in collapse_reason(first, narrow | {"loss": 2.0}, first_loss=6.0)
+    assert collapse_reason(first, narrow | {"label_correlation": 0.31}) is None
+
+
+@pytest.mark.parametrize(("spread", "collapsed"), [(0.0009, True), (0.0011, False), (0.5, False)])
+def test_narrow_means_a_thousandth_of_the_first_spread(rng, spread, collapsed):
+    first = row(noise(rng))
+    now = first | {"mean_cosine": 1 - spread * (1 - first["mean_cosine"])}
+    assert bool(collapse_reason(first, now)) == collapsed
+
+
+@pytest.mark.parametrize(("dimensions", "before", "collapsed"), [(1.9, 77, True), (2.1, 77, False), (1.9, 8, False)])
+def test_flat_means_fewer_than_two_dimensions_and_a_tenth_of_the_first_isoscore(rng, dimensions, before, collapsed):
+    first, now = flat(rng, np.arange(N) % 2)
+    scores = [{"isoscore_unbiased": (count - 1) / (D - 1)} for count in (before, dimensions)]
+    assert bool(collapse_reason(first | scores[0], now | scores[1])) == collapsed
 
 
 def test_equal_states_are_a_collapse_whatever_the_loss(rng):
@@ -205,3 +230,37 @@ def test_effective_dimensions_are_the_participation_ratio():
     ratio = spectrum.sum() ** 2 / (spectrum**2).sum()
     assert effective_dimensions((ratio - 1) / 3, 4) == pytest.approx(ratio)
     assert math.isnan(effective_dimensions(math.nan, 4))
+
+
+def test_first_loss_is_not_compared_with_itself(rng):
+    history, states = History(), noise(rng, d=48)
+    for step, share, loss in ((0, 1, math.nan), (10, 0.001, 0.7), (20, 0.001, 0.4)):
+        history.append([row(shrunk(states, share), step=step) | {"loss": loss}])
+    assert find_collapses(history) == []
+
+
+def test_thresholds_can_be_chosen(rng):
+    first, now = flat(rng, np.arange(N) % 2, label_correlation=0.35)
+    assert find_collapses([first, now]) == []
+    assert len(find_collapses([first, now], CollapseThresholds(label_correlation=0.4))) == 1
+
+
+# histories of real trainings, from make collapse-calibration: the last layer
+
+
+def recorded() -> dict[str, tuple[bool, list[dict]]]:
+    content = json.loads(Path(__file__).with_name("recorded_histories.json").read_text())
+    found = {}
+    for run in content["runs"]:
+        values = ([math.nan if value is None else value for value in row] for row in run["rows"])
+        found[run["run"]] = run["collapsed"], [dict(zip(content["columns"], row, strict=True)) for row in values]
+    return found
+
+
+@pytest.mark.parametrize("run", recorded())
+@pytest.mark.parametrize("known", ["labels", "loss only"])
+def test_recorded_trainings_are_judged_rightly(run, known):
+    collapsed, rows = recorded()[run]
+    if known == "loss only":
+        rows = [row | {"silhouette": math.nan, "label_correlation": math.nan} for row in rows]
+    assert bool(find_collapses(rows)) == collapsed

@@ -302,11 +302,11 @@ def render_notes(runs: Runs, facts: Mapping[str, object]) -> Markup:
         (
             "Collapse",
             "A layer has collapsed if its states become equal. Unless there is evidence of learning, it has also "
-            "collapsed if one minus the mean cosine falls below 1% of its first value, or if fewer than 2 effective "
+            "collapsed if one minus the mean cosine falls below 0.1% of its first value, or if fewer than 2 effective "
             "dimensions remain and the unbiased IsoScore falls below 10% of its first value. With labels, evidence "
             "is a correlation of the leading direction with the labels of at least 0.3, or a silhouette of at least "
-            "0.25. Without labels, it is a loss below 90% of its first value. With neither labels nor a loss, a low "
-            "number of dimensions alone raises no alarm.",
+            "0.25. Without labels, it is a loss below 90% of its first value. With grades, or with neither labels nor "
+            "a loss, a low number of dimensions alone raises no alarm.",
         ),
     ]
     return section("notes", "How this was measured", render_definition_list(*rows))

@@ -100,7 +100,7 @@ def finetune(
         typer.Option(
             metavar="NUMBER",
             help="Regularizer weight; a negative weight reverses its effect.",
-            show_default="0.1 for unbiased, 1 for others",
+            show_default="0.01 for unbiased, 0.1 for cosreg, 1 for others",
         ),
     ] = None,
     layer: Annotated[

@@ -113,8 +113,8 @@ def finetune(
         A name ("none", "persistent-entropy", "istar", "unbiased" or "cosreg"), or an object from `isoscope.losses`,
         which has its own options.
     weight : float, optional
-        The weight of a regularizer given by name; a negative weight reverses its effect. The default is 0.1 for
-        "unbiased" and 1 for the others.
+        The weight of a regularizer given by name; a negative weight reverses its effect. The default is 1 for
+        "persistent-entropy" and "istar", 0.1 for "cosreg" and 0.01 for "unbiased".
     layer, pool : optional
         The layer and the pooling mode for the regularizer (see `attach`); by default, those of its paper.
     select : bool

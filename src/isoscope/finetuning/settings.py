@@ -49,8 +49,8 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 }
 """The options of each regularizer."""
 REGULARIZERS = tuple(OPTIONS)
-DEFAULT_WEIGHTS = {"persistent-entropy": 1.0, "istar": 1.0, "unbiased": 0.1, "cosreg": 1.0}
-"""The default weight of each regularizer: that of its class."""
+DEFAULT_WEIGHTS = {"persistent-entropy": 1.0, "istar": 1.0, "unbiased": 0.01, "cosreg": 0.1}
+"""The default weight of each regularizer: that of its class, chosen from the table in docs/training.md."""
 _EARLIER_WEIGHT = 1.0
 """The default weight of all regularizers in settings that earlier versions recorded without a weight."""
 SCHEDULES = {"cosine": "cosine", "linear": "linear", "constant": "constant_with_warmup"}

@@ -17,7 +17,7 @@ class CosReg(Regularizer):
     Parameters
     ----------
     weight : float
-        The weight λ of the term.
+        The weight λ of the term. With the weight 1, as in the paper, the term can lower the score of the task.
     reference : bool
         Whether to divide the sum of the n(n−1) cosines by n², as the published code does, instead of n(n−1).
 
@@ -37,7 +37,7 @@ class CosReg(Regularizer):
     Rudman and Eickhoff, Stable anisotropic regularization, 2024.
     """
 
-    def __init__(self, weight: float = 1.0, *, reference: bool = False) -> None:
+    def __init__(self, weight: float = 0.1, *, reference: bool = False) -> None:
         super().__init__(weight)
         self.reference = reference
 

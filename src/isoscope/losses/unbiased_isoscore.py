@@ -25,7 +25,8 @@ class UnbiasedIsoScore(Regularizer):
     Parameters
     ----------
     weight : float
-        The weight λ of the term. With the weight 1, the term can prevent a model from learning its task.
+        The weight λ of the term. With the weight 0.1, the term can lower the score of the task;
+        with the weight 1, it can prevent a model from learning.
 
     Examples
     --------
@@ -44,7 +45,7 @@ class UnbiasedIsoScore(Regularizer):
 
     takes_groups = True
 
-    def __init__(self, weight: float = 0.1) -> None:
+    def __init__(self, weight: float = 0.01) -> None:
         super().__init__(weight)
 
     def penalty(

@@ -151,13 +151,13 @@ MIN_ROWS = 8
 
 @dataclass(frozen=True)
 class CollapseThresholds:
-    """The thresholds of the collapse alarm; `make collapse-calibration` chooses the last three."""
+    """The thresholds of the collapse alarm; `make collapse-calibration` chooses those with a ratio or a correlation."""
 
     effective_dimensions: float = 2.0
     """With fewer effective dimensions, nearly all variance lies along one direction."""
     isoscore_ratio: float = 0.1
     """The maximum unbiased IsoScore, relative to that at the start."""
-    spread_ratio: float = 0.01
+    spread_ratio: float = 0.001
     """The maximum of 1 − mean cosine, relative to that at the start."""
     silhouette: float = 0.25
     """The minimum silhouette of a layer that separates classes (Kaufman and Rousseeuw, 1990)."""
@@ -201,12 +201,13 @@ def collapse_reason(
 ) -> str | None:
     """Return why a layer has collapsed, given its first and a later row of a history; None if it has not.
 
-    A layer has collapsed if its states became equal. It may also have collapsed if 1 − mean cosine fell below 1% of its
-    first value, or if fewer than 2 effective dimensions are left and the unbiased IsoScore fell below 10% of its first
-    value. But a model that learns also needs few directions in its last layers, so further evidence decides:
+    A layer has collapsed if its states became equal. It may also have collapsed if 1 − mean cosine fell below 0.1% of
+    its first value, or if fewer than 2 effective dimensions are left and the unbiased IsoScore fell below 10% of its
+    first value. But a model that learns also needs few directions in its last layers, so further evidence decides:
 
     - With labels, it has not collapsed if the leading direction has a correlation of at least 0.3 with them, or if the
-      silhouette of the classes is at least 0.25.
+      silhouette of the classes is at least 0.25. With grades, the number of dimensions is no evidence of collapse,
+      because a regression needs only one.
     - Without labels, it has not collapsed if the loss fell below 90% of `first_loss`. If the loss is not known either,
       the number of dimensions alone is no evidence of collapse.
 
@@ -229,9 +230,11 @@ def collapse_reason(
         and now["isoscore_unbiased"] < thresholds.isoscore_ratio * first["isoscore_unbiased"]
     )
     is_narrow = 1 - now["mean_cosine"] < thresholds.spread_ratio * (1 - first["mean_cosine"])
+    silhouette, correlation, loss = (now.get(name, math.nan) for name in ("silhouette", "label_correlation", "loss"))
+    if math.isnan(silhouette) and not math.isnan(correlation):  # grades
+        is_flat = False
     if not (is_flat or is_narrow):
         return None
-    silhouette, correlation, loss = (now.get(name, math.nan) for name in ("silhouette", "label_correlation", "loss"))
     knows_loss = not (math.isnan(loss) or math.isnan(first_loss))
     if not (math.isnan(silhouette) and math.isnan(correlation)):
         learns = correlation >= thresholds.label_correlation or silhouette >= thresholds.silhouette
@@ -254,6 +257,7 @@ class CollapseDetector:
         self._thresholds = thresholds
         self._first: dict[str, Mapping[str, Any]] = {}
         self._first_loss = math.nan
+        self._loss_step = 0
         self.found: dict[str, Collapse] = {}
 
     def look(self, rows: Iterable[Mapping[str, Any]]) -> list[Collapse]:
@@ -262,10 +266,11 @@ class CollapseDetector:
         for row in rows:
             layer = row["layer"]
             if math.isnan(self._first_loss):
-                self._first_loss = row.get("loss", math.nan)
+                self._first_loss, self._loss_step = row.get("loss", math.nan), row["step"]
             first = self._first.setdefault(layer, row)
-            known = layer in self.found
-            reason = None if known else collapse_reason(first, row, self._first_loss, self._thresholds)
+            # The first loss cannot be compared with itself.
+            first_loss = self._first_loss if row["step"] > self._loss_step else math.nan
+            reason = None if layer in self.found else collapse_reason(first, row, first_loss, self._thresholds)
             if reason:
                 self.found[layer] = Collapse(layer, row["step"], reason)
                 new.append(self.found[layer])
