@@ -421,6 +421,78 @@ def test_late_change_in_word_vectors_is_detected(tmp_path):
         embed(path, ["w1 w1400"], tmp_path / "s")
 
 
+def change_weights(folder: Path, change) -> None:
+    from safetensors.torch import load_file, save_file
+
+    path = folder / "model.safetensors"
+    weights = load_file(path)
+    change(weights)
+    save_file(weights, path, metadata={"format": "pt"})
+
+
+def drop_pooler(weights) -> None:
+    for name in [name for name in weights if "pooler" in name]:
+        del weights[name]
+
+
+@pytest.mark.parametrize("pool", ["mean", "sentence-transformers"])
+def test_model_without_pooler_weights_resumes(sentences, tmp_path, pool):
+    folder, notes = shutil.copytree(sentences, tmp_path / "model"), []
+    change_weights(folder, drop_pooler)
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        isoscope.embed(folder, ["a b"], tmp_path / "s", pool=pool, say=notes.append)
+    assert notes[-1].endswith("is already complete")
+
+
+def change_one_value(weights) -> None:
+    weights["embeddings.word_embeddings.weight"].view(-1)[700] += 1e-3
+
+
+@pytest.mark.parametrize("pool", ["mean", "sentence-transformers"])
+def test_any_changed_weight_is_detected(sentences, tmp_path, pool):
+    folder = shutil.copytree(sentences, tmp_path / "model")
+    isoscope.embed(folder, ["a b"], tmp_path / "s", pool=pool)
+    change_weights(folder, change_one_value)
+    with pytest.raises(InputError, match="the weights differ"):
+        isoscope.embed(folder, ["a b"], tmp_path / "s", pool=pool)
+
+
+@pytest.mark.parametrize("pool", ["mean", "sentence-transformers"])
+def test_changed_configuration_is_detected(sentences, tmp_path, pool):
+    folder, notes = shutil.copytree(sentences, tmp_path / "model"), []
+    isoscope.embed(folder, ["a b"], tmp_path / "s", pool=pool)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"architectures": ["BertForMaskedLM"]}))
+    isoscope.embed(folder, ["a b"], tmp_path / "s", pool=pool, say=notes.append)
+    assert notes[-1].endswith("is already complete")
+    (folder / "config.json").write_text(json.dumps(config | {"hidden_act": "relu"}))
+    with pytest.raises(InputError, match="the configuration of the model or the weights differ"):
+        isoscope.embed(folder, ["a b"], tmp_path / "s", pool=pool)
+
+
+def test_changed_default_prompt_is_detected(sentences, tmp_path):
+    folder = shutil.copytree(sentences, tmp_path / "model")
+    isoscope.embed(folder, ["a b"], tmp_path / "s")
+    path = folder / "config_sentence_transformers.json"
+    changed = json.loads(path.read_text()) | {"prompts": {"query": "c "}, "default_prompt_name": "query"}
+    path.write_text(json.dumps(changed))
+    with pytest.raises(InputError, match="the configuration of the model"):
+        isoscope.embed(folder, ["a b"], tmp_path / "s")
+
+
+def test_partial_checksum_of_an_earlier_version_raises_with_the_reason(bert, tmp_path):
+    embed(bert, ["a b"], tmp_path / "s")
+    path = tmp_path / "s" / "_embedding.json"
+    content = json.loads(path.read_text())
+    content["settings"]["weights"] = "3bbb075ff3331d2a10042367a9414f9f"
+    path.write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"an earlier version .* only a part of the weights.*--restart") as caught:
+        embed(bert, ["a b"], tmp_path / "s")
+    assert "differ;" not in str(caught.value)
+    embed(bert, ["a b"], tmp_path / "s", restart=True)
+
+
 def test_interrupted_first_manifest_does_not_block_the_folder(vectors, tmp_path):
     (tmp_path / "s").mkdir()
     (tmp_path / "s" / "._embedding.json.0123456789abcdef.part").write_text("{")
