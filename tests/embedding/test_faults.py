@@ -176,6 +176,36 @@ def test_damaged_model_files_raise_one_line_error(bert, tmp_path, name, change, 
     assert len(str(caught.value)) < 500
 
 
+def test_tokenizer_without_files_raises(bert, sentences, tmp_path):
+    for model, pool in ((bert, "mean"), (sentences, "sentence-transformers")):
+        folder = shutil.copytree(model, tmp_path / pool)
+        (folder / "tokenizer.json").unlink()
+        (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+        with pytest.raises(InputError, match=r"tokenizer.*tokenizer\.json"):
+            isoscope.embed(folder, ["a b"], tmp_path / "s", pool=pool)
+    assert not (tmp_path / "s").exists()
+
+
+def test_texts_of_unknown_words_raise(bert, tmp_path):
+    with pytest.raises(InputError, match=r"2 tokens \(100%\) are not in the vocabulary"):
+        isoscope.embed(bert, ["Ω Ж"], tmp_path / "s")
+    with pytest.raises(InputError, match=r"39 tokens \(98%\) are not in the vocabulary"):
+        isoscope.embed(bert, ["Ω " * 39 + "a"], tmp_path / "s")
+    assert not (tmp_path / "s").exists()
+    with pytest.warns(isoscope.DataWarning, match=r"9 tokens \(90%\) are not in the vocabulary"):
+        isoscope.embed(bert, ["Ω " * 9 + "a"], tmp_path / "s")
+
+
+@pytest.mark.parametrize("value", [5, "BertForMaskedLM", [5], {}, []])
+def test_invalid_architectures_are_ignored(bert, tmp_path, value):
+    folder = shutil.copytree(bert, tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"architectures": value}))
+    notes = []
+    isoscope.embed(folder, ["a b"], say=notes.append)
+    assert notes[1].endswith("model: BertModel")
+
+
 class _Call:
     def __reduce__(self):
         return print, ("run",)
@@ -308,6 +338,16 @@ def test_unsupported_label_types_raise(vectors):
     for labels in ([2**70, 1], 5, "label"):
         with pytest.raises(InputError):
             embed(vectors, ["a", "b"], labels=labels)
+
+
+@pytest.mark.parametrize("value", ["[1]", '{"a": 1}'])
+@pytest.mark.parametrize("role", ["ids", "labels"])
+def test_lists_as_ids_or_labels_raise_and_name_the_column(vectors, tmp_path, role, value):
+    name = {"ids": "id", "labels": "label"}[role]
+    (tmp_path / "t.jsonl").write_text(f'{{"text": "a", "{name}": {value}}}\n{{"text": "b", "{name}": 2}}\n')
+    with pytest.raises(InputError, match=rf"the {role} in column {name} of t\.jsonl are lists or objects.*{role}=NAME"):
+        isoscope.embed(vectors, tmp_path / "t.jsonl", tmp_path / "s")
+    assert not (tmp_path / "s").exists()
 
 
 def test_invalid_text_lists_raise(vectors):

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 _TASK = "used for embedding"
 _NOTES = ("_name_or_path", "_model_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version")
 """The keys of a configuration that change no hidden state; the checksum of the weights includes their data type."""
+_SPACE = "▁"  # SentencePiece tokenizers have this token even without files
 _CPU_TOKENS, _GPU_TOKENS = 2_048, 16_384  # tokens per batch
 
 
@@ -46,11 +47,15 @@ class HubTokenizer:
     missed = 0
 
     def __init__(self, tokenizer: Any, name: str) -> None:
-        self._tokenizer, self._name = tokenizer, name
+        self._tokenizer = tokenizer
+        if not {*tokenizer.get_vocab()} - {*tokenizer.all_special_tokens, _SPACE}:
+            raise NotFoundError(
+                f"the tokenizer of {name} has no words in its vocabulary: its files, such as tokenizer.json, are "
+                "missing or damaged; pass a model with its tokenizer files"
+            )
         self.unknown = tokenizer.unk_token_id
         self._offsets = bool(getattr(tokenizer, "is_fast", False))
         self.before, self.after = _special(tokenizer)
-        self._known = False
 
     def read(self, texts: list[str]) -> list[Tokens]:
         """See `Tokenizer`."""
@@ -68,20 +73,7 @@ class HubTokenizer:
             else:
                 places = np.zeros((len(ids), 2), np.int64)
             found.append(Tokens(np.asarray(ids, np.int64), places[:, 0], places[:, 1]))
-        self._check_known_words(found)
         return found
-
-    def _check_known_words(self, found: Sequence[Tokens]) -> None:
-        """Raise an error if all tokens are unknown or special, for example because tokenizer files are missing."""
-        if self._known:
-            return
-        ids = np.concatenate([tokens.ids for tokens in found]) if found else np.zeros(0)
-        self._known = bool(np.setdiff1d(ids, self._tokenizer.all_special_ids).size)
-        if not self._known and ids.size > 50:
-            raise NotFoundError(
-                f"the tokenizer of {self._name} recognizes none of the words in the texts: its files, such as "
-                "tokenizer.json, may be missing; pass a folder that contains them"
-            )
 
     def strings(self, ids: Sequence[int]) -> list[str]:
         """Return the tokens as strings of the vocabulary."""
@@ -332,7 +324,8 @@ def _load(name: str, trust: bool) -> tuple[nn.Module, Any, Any, str]:
 
 def _describe_part(model: nn.Module, config: Any, unused: Any, place: str) -> str:
     """Return which part of a saved model was loaded, and which parts were not: its head, or its own pooling."""
-    own, saved = type(model).__name__, (getattr(config, "architectures", None) or [""])[0]
+    own, classes = type(model).__name__, getattr(config, "architectures", None)
+    saved = classes[0] if isinstance(classes, list) and classes and isinstance(classes[0], str) else ""
     weights = sorted(weight for weight in unused if not weight.endswith("position_ids"))  # saved by old versions
     without = []
     if saved and saved != own:
