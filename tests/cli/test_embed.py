@@ -94,6 +94,25 @@ def test_bad_input_prints_one_line_and_writes_nothing(here, capsys, words, messa
     assert not (here / "states").exists()
 
 
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("lancedb:store#b", "lancedb:store#b is a database, but embed writes only files and folders"),
+        ("postgresql://me:secret@localhost/db?table=t", "isoscope convert"),
+        ("qdrant:https://localhost:6333#docs?api_key=secret", "isoscope convert"),
+        ("mongodb://me:secret@localhost/db", "mongodb://… is not supported"),
+    ],
+)
+def test_database_as_output_raises_and_writes_nothing(here, capsys, output, message):
+    before = sorted(here.iterdir())
+    assert main(["embed", "encoder", "texts.txt", "-o", output]) == 2
+    line = capsys.readouterr().err.strip()
+    assert message in line
+    assert "\n" not in line
+    assert "secret" not in line
+    assert sorted(here.iterdir()) == before
+
+
 def test_ctrl_c_keeps_finished_work_and_says_how_to_resume(here, capsys):
     slow = (
         "import sys; from isoscope.embedding import run as running, shards; from isoscope.cli.main import main\n"

@@ -176,6 +176,36 @@ def test_damaged_model_files_raise_one_line_error(bert, tmp_path, name, change, 
     assert len(str(caught.value)) < 500
 
 
+def test_tokenizer_without_files_raises(bert, sentences, tmp_path):
+    for model, pool in ((bert, "mean"), (sentences, "sentence-transformers")):
+        folder = shutil.copytree(model, tmp_path / pool)
+        (folder / "tokenizer.json").unlink()
+        (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+        with pytest.raises(InputError, match=r"tokenizer.*tokenizer\.json"):
+            isoscope.embed(folder, ["a b"], tmp_path / "s", pool=pool)
+    assert not (tmp_path / "s").exists()
+
+
+def test_texts_of_unknown_words_raise(bert, tmp_path):
+    with pytest.raises(InputError, match=r"2 tokens \(100%\) are not in the vocabulary"):
+        isoscope.embed(bert, ["Ω Ж"], tmp_path / "s")
+    with pytest.raises(InputError, match=r"39 tokens \(98%\) are not in the vocabulary"):
+        isoscope.embed(bert, ["Ω " * 39 + "a"], tmp_path / "s")
+    assert not (tmp_path / "s").exists()
+    with pytest.warns(isoscope.DataWarning, match=r"9 tokens \(90%\) are not in the vocabulary"):
+        isoscope.embed(bert, ["Ω " * 9 + "a"], tmp_path / "s")
+
+
+@pytest.mark.parametrize("value", [5, "BertForMaskedLM", [5], {}, []])
+def test_invalid_architectures_are_ignored(bert, tmp_path, value):
+    folder = shutil.copytree(bert, tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"architectures": value}))
+    notes = []
+    isoscope.embed(folder, ["a b"], say=notes.append)
+    assert notes[1].endswith("model: BertModel")
+
+
 class _Call:
     def __reduce__(self):
         return print, ("run",)
@@ -310,6 +340,16 @@ def test_unsupported_label_types_raise(vectors):
             embed(vectors, ["a", "b"], labels=labels)
 
 
+@pytest.mark.parametrize("value", ["[1]", '{"a": 1}'])
+@pytest.mark.parametrize("role", ["ids", "labels"])
+def test_lists_as_ids_or_labels_raise_and_name_the_column(vectors, tmp_path, role, value):
+    name = {"ids": "id", "labels": "label"}[role]
+    (tmp_path / "t.jsonl").write_text(f'{{"text": "a", "{name}": {value}}}\n{{"text": "b", "{name}": 2}}\n')
+    with pytest.raises(InputError, match=rf"the {role} in column {name} of t\.jsonl are lists or objects.*{role}=NAME"):
+        isoscope.embed(vectors, tmp_path / "t.jsonl", tmp_path / "s")
+    assert not (tmp_path / "s").exists()
+
+
 def test_invalid_text_lists_raise(vectors):
     pandas = pytest.importorskip("pandas")
     for texts in ({"text": ["a b"]}, pandas.DataFrame({"a": ["b c"]}), np.array([["a", "b"]]), [pandas.NA, ["a"]]):
@@ -419,6 +459,78 @@ def test_late_change_in_word_vectors_is_detected(tmp_path):
     path.write_text("".join([*lines[:1400], "w1400 9 9\n", *lines[1401:]]))
     with pytest.raises(InputError, match="weights differ"):
         embed(path, ["w1 w1400"], tmp_path / "s")
+
+
+def change_weights(folder: Path, change) -> None:
+    from safetensors.torch import load_file, save_file
+
+    path = folder / "model.safetensors"
+    weights = load_file(path)
+    change(weights)
+    save_file(weights, path, metadata={"format": "pt"})
+
+
+def drop_pooler(weights) -> None:
+    for name in [name for name in weights if "pooler" in name]:
+        del weights[name]
+
+
+@pytest.mark.parametrize("pool", ["mean", "sentence-transformers"])
+def test_model_without_pooler_weights_resumes(sentences, tmp_path, pool):
+    folder, notes = shutil.copytree(sentences, tmp_path / "model"), []
+    change_weights(folder, drop_pooler)
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        isoscope.embed(folder, ["a b"], tmp_path / "s", pool=pool, say=notes.append)
+    assert notes[-1].endswith("is already complete")
+
+
+def change_one_value(weights) -> None:
+    weights["embeddings.word_embeddings.weight"].view(-1)[700] += 1e-3
+
+
+@pytest.mark.parametrize("pool", ["mean", "sentence-transformers"])
+def test_any_changed_weight_is_detected(sentences, tmp_path, pool):
+    folder = shutil.copytree(sentences, tmp_path / "model")
+    isoscope.embed(folder, ["a b"], tmp_path / "s", pool=pool)
+    change_weights(folder, change_one_value)
+    with pytest.raises(InputError, match="the weights differ"):
+        isoscope.embed(folder, ["a b"], tmp_path / "s", pool=pool)
+
+
+@pytest.mark.parametrize("pool", ["mean", "sentence-transformers"])
+def test_changed_configuration_is_detected(sentences, tmp_path, pool):
+    folder, notes = shutil.copytree(sentences, tmp_path / "model"), []
+    isoscope.embed(folder, ["a b"], tmp_path / "s", pool=pool)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"architectures": ["BertForMaskedLM"]}))
+    isoscope.embed(folder, ["a b"], tmp_path / "s", pool=pool, say=notes.append)
+    assert notes[-1].endswith("is already complete")
+    (folder / "config.json").write_text(json.dumps(config | {"hidden_act": "relu"}))
+    with pytest.raises(InputError, match="the configuration of the model or the weights differ"):
+        isoscope.embed(folder, ["a b"], tmp_path / "s", pool=pool)
+
+
+def test_changed_default_prompt_is_detected(sentences, tmp_path):
+    folder = shutil.copytree(sentences, tmp_path / "model")
+    isoscope.embed(folder, ["a b"], tmp_path / "s")
+    path = folder / "config_sentence_transformers.json"
+    changed = json.loads(path.read_text()) | {"prompts": {"query": "c "}, "default_prompt_name": "query"}
+    path.write_text(json.dumps(changed))
+    with pytest.raises(InputError, match="the configuration of the model"):
+        isoscope.embed(folder, ["a b"], tmp_path / "s")
+
+
+def test_partial_checksum_of_an_earlier_version_raises_with_the_reason(bert, tmp_path):
+    embed(bert, ["a b"], tmp_path / "s")
+    path = tmp_path / "s" / "_embedding.json"
+    content = json.loads(path.read_text())
+    content["settings"]["weights"] = "3bbb075ff3331d2a10042367a9414f9f"
+    path.write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"an earlier version .* only a part of the weights.*--restart") as caught:
+        embed(bert, ["a b"], tmp_path / "s")
+    assert "differ;" not in str(caught.value)
+    embed(bert, ["a b"], tmp_path / "s", restart=True)
 
 
 def test_interrupted_first_manifest_does_not_block_the_folder(vectors, tmp_path):

@@ -48,7 +48,7 @@ def embed(
         ),
     ],
     output: Annotated[
-        Path,
+        str,
         typer.Option(
             "--output",
             "-o",
@@ -211,9 +211,9 @@ def embed(
     settings, rows = manifest["settings"], manifest["rows"]
     layer_count = len(settings["layers"])
     count = f"{layer_count} layers of {rows:,} vectors" if layer_count > 1 else f"{rows:,} vectors"
-    print(f"{output}: {count}, {settings['dimensions']} dimensions")
+    print(f"{Path(output)}: {count}, {settings['dimensions']} dimensions")
     by = ["--by", "layer"] if layer_count > 1 else []
-    audit = shlex.join(["isoscope", "audit", str(output), *by, "--html", "report.html"])
+    audit = shlex.join(["isoscope", "audit", str(Path(output)), *by, "--html", "report.html"])
     print(f"Next: {audit}", file=sys.stderr)
 
 

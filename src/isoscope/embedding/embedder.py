@@ -11,6 +11,9 @@ import numpy as np
 if TYPE_CHECKING:
     from isoscope.embedding.tokens import Tokenizer
 
+FULL_DIGEST = "all:"
+"""The start of a checksum of all weights and the configuration; version 0.1 included only a part of each weight."""
+
 
 class WindowBatch(NamedTuple):
     """A batch of windows of similar length."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from isoscope._core.errors import OutputError
 from isoscope._io.files import expand_user, remove_folder
+from isoscope.stores.databases.address import Address, parse_target
 from isoscope.stores.manifest import EMBEDDING_MANIFEST, embedding_run
 from isoscope.stores.open import open_store
 from isoscope.stores.write import TABLE_ENDINGS, check_writable, write_store
@@ -26,8 +27,14 @@ class OutputPath:
 
     @classmethod
     def parse(cls, output: str | os.PathLike[str]) -> OutputPath:
-        """Return the output that a path denotes; raise an `OutputError` if it can be neither a folder nor a file."""
-        path = expand_user(output)
+        """Return the output that a path denotes; raise an `OutputError` if it is neither a folder nor a file."""
+        target = parse_target(os.fspath(output))
+        if isinstance(target, Address):
+            raise OutputError(
+                f"{target} is a database, but embed writes only files and folders: write a .parquet file, then copy "
+                "it with isoscope convert"
+            )
+        path = expand_user(target)
         if path.suffix.lower() not in TABLE_ENDINGS:
             if path.suffix and not path.is_dir():
                 raise OutputError(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope._core.errors import InputError, ParameterError, warn_data
+from isoscope._core.errors import InputError, NotFoundError, ParameterError, warn_data
 from isoscope.embedding.embedder import WindowBatch
 from isoscope.embedding.pooling import check_finite, make_pooling
 from isoscope.embedding.row_columns import column_names, column_roles, text_columns, token_columns
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _BLOCK_BYTES = 768 * 2**20  # bytes of vectors kept in memory until they are written
 _BLOCK_TOKENS = 8_192, 65_536  # minimum and maximum tokens in a block; larger blocks need less padding
 _UNKNOWN_SHARE_LIMIT = 0.02  # a larger share of unknown tokens causes a warning
+_MOST_UNKNOWN = 0.95  # a larger share of unknown tokens is an error; a skipped word of word vectors is no token
 _ROWS = {
     "tokens": "one row per token",
     "mean": "one row per text, the mean of its tokens",
@@ -257,7 +258,13 @@ def _report_counts(counts: Counts, work: EmbeddingRun, say: Callable[[str], None
             notes.append(f"{room}: read in several windows")
     if unknown := counts.unknown + counts.missed:
         share = unknown / (counts.tokens + counts.missed)
-        words = f"{unknown:,} tokens ({100 * share:.2g}%) are not in the vocabulary of {work.embedder.name}"
+        percent = f"{100 * share:{'.0f' if share > 0.1 else '.2g'}}%"
+        words = f"{unknown:,} tokens ({percent}) are not in the vocabulary of {work.embedder.name}"
+        if counts.unknown > _MOST_UNKNOWN * counts.tokens:
+            raise NotFoundError(
+                f"{words}, so the vectors would not represent the texts: use a model for the language of the texts, "
+                "and check that its tokenizer files are complete"
+            )
         (warnings if share > _UNKNOWN_SHARE_LIMIT else notes).append(words)
     if counts.without_id:
         warnings.append(f"{counts.without_id:,} of {counts.texts:,} texts have no id")

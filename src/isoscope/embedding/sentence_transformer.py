@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from isoscope._core.errors import FileFormatError, InputError, MissingExtra, Not
 from isoscope.embedding.model_files import download_settings, find_foreign_code
 from isoscope.embedding.texts import replace_surrogates
 from isoscope.embedding.tokens import Tokens
-from isoscope.embedding.transformer import HubTokenizer, format_trust_error
+from isoscope.embedding.transformer import HubTokenizer, compute_digest, format_trust_error
 from isoscope.training.capture import evaluation_mode
 from isoscope.training.layers import find_stack
 from isoscope.training.loading import LOAD_ERRORS, format_load_error, mute_transformers, resolve_model_path
@@ -82,11 +82,10 @@ class SentenceEmbedder:
         except InputError:  # a static model has no layers
             self.layers = [0]
 
-    @property
+    @cached_property
     def digest(self) -> str:
-        """A checksum of the embeddings of a few words and of the model's settings."""
-        made = self._encode(["The quick brown fox", "jumps over the lazy dog."])
-        return hashlib.blake2b(np.round(made, 3).tobytes() + str(self._model).encode(), digest_size=16).hexdigest()
+        """See `Embedder`; includes the settings of the modules and the default prompt."""
+        return compute_digest(self._model, f"{self._model}{self._default_prompt()!r}")
 
     def causal(self) -> bool:
         """See `Embedder`; never used, because a text is one window."""
@@ -123,9 +122,14 @@ class SentenceEmbedder:
             raise NotFoundError(f"{self.name} has no prompt named {name!r}: {has}; to pass a text, use prompt")
         return prompts[name] or ""
 
+    def _default_prompt(self) -> str | None:
+        """Return the prompt that the model uses by default."""
+        prompt: str | None = self._model.prompts.get(self._model.default_prompt_name)
+        return prompt
+
     def _room(self, longest: int) -> int:
         """Return the number of tokens of a text, including special tokens, that the model reads after the prompt."""
-        used = self._model.prompts.get(self._model.default_prompt_name) if self.prompt is None else self.prompt
+        used = self._default_prompt() if self.prompt is None else self.prompt
         length = len(self.reader.read([used])[0].ids) if used else 0
         if longest - length <= len(self.reader.before) + len(self.reader.after):
             raise ParameterError(

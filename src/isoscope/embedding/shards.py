@@ -18,6 +18,7 @@ import isoscope
 from isoscope._core.threads import thread_count
 from isoscope._io.files import sync
 from isoscope._io.runs import differences
+from isoscope.embedding.embedder import FULL_DIGEST
 from isoscope.stores.manifest import embedding_run, read_manifest
 from isoscope.stores.table_schema import VECTOR_COLUMN
 
@@ -29,7 +30,7 @@ _READ_BYTES = 2**20
 _SPOOL = "_texts"
 _PHRASES = {
     "texts": "the texts or their tokens, labels or ids differ",
-    "weights": "the weights differ",
+    "weights": "the configuration of the model or the weights differ",
     "columns": "the names of the columns differ",
 }
 
@@ -193,4 +194,7 @@ def _checksum(path: Path) -> str | None:
 def _compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     labels = {"labels": "label"} if "labels" in new["columns"] else {}
     earlier = {"truncate": False, "prompt": None, "columns": {"text": "text", **labels}}  # manifests of version 0.1
-    return differences({**earlier, **old}, new, _PHRASES)
+    phrases = _PHRASES
+    if new["weights"].startswith(FULL_DIGEST) and not str(old.get("weights", FULL_DIGEST)).startswith(FULL_DIGEST):
+        phrases = {**_PHRASES, "weights": "an earlier version of isoscope recorded only a part of the weights"}
+    return differences({**earlier, **old}, new, phrases)

@@ -115,17 +115,13 @@ class _TextColumns:
         """The names of the requested columns by role."""
         return {**({"text": " and ".join(self.texts)} if self.texts else {}), **self.others}
 
-    def make_text(self, text: str, values: dict[str, Any]) -> Text:
-        """Return a text with its label and id; an id of an unusual type becomes text.
 
-        A list in a column that was chosen by its common name is not an id.
-        """
-        value = values.get("id")
-        if isinstance(value, list | dict) and "ids" not in self.others:
-            values = {**values, "id": None}
-        elif not isinstance(value, str | int | float | list | dict | None):
-            values = {**values, "id": value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)}
-        return Text(text, **values)
+def _make_text(text: str, values: dict[str, Any]) -> Text:
+    """Return a text with its label and id; an id of an unusual type becomes text."""
+    value = values.get("id")
+    if not isinstance(value, str | int | float | list | dict | None):
+        values = {**values, "id": value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)}
+    return Text(text, **values)
 
 
 def _text_names(text: Any) -> list[str]:
@@ -265,7 +261,7 @@ def _open_table(path: Path, columns: _TextColumns, *, parse_cells: bool) -> Text
                 values = {FIELDS[role]: batch.columns[name][i] for role, name in others.items()}
                 if parse_cells:
                     values = {name: _parse_cell(cell, where) for name, cell in values.items()}
-                yield columns.make_text(text, values)
+                yield _make_text(text, values)
 
     return Texts(path.name, read, _column_names(texts, others))
 
@@ -361,6 +357,6 @@ def _open_dataset(dataset: Any, name: str, columns: _TextColumns, part: str | No
             if names and isinstance(label := values["label"], int):
                 values["label"] = names[label] if 0 <= label < len(names) else None
             text = _join(_as_text(row[column], f"{name}, row {number}: {column}") for column in texts)
-            yield columns.make_text(text, values)
+            yield _make_text(text, values)
 
     return Texts(name if name.startswith("dataset") else f"dataset {name}", read, _column_names(texts, others))

@@ -186,7 +186,7 @@ class Spool:
                 f"all {self.counts.texts:,} texts in {texts.name} are empty: there is nothing to embed"
             )
         self.counts.missed = reader.missed
-        chosen = {name: _choose_kind(each, name, texts.name) for name, each in types.items()}
+        chosen = {FIELDS[role]: _choose_kind(types[FIELDS[role]], role, texts) for role in FIELDS}
         self.kinds = {name: kind for name, kind in chosen.items() if kind is not None}
         self.columns = texts.columns
         if "id" not in self.kinds:
@@ -326,12 +326,16 @@ def _encode_value(value: Any, name: str) -> bytes:
         raise ParameterError(f"{_A[name]} is a {type(value).__name__}: need a number or a string") from error
 
 
-def _choose_kind(kinds: set[type], name: str, source: str) -> str | None:
+def _choose_kind(kinds: set[type], role: str, texts: Texts) -> str | None:
     """Return the type that all labels or all ids share: int or float if possible, otherwise str."""
     if not kinds:
         return None
     if any(issubclass(kind, list | dict | tuple) for kind in kinds):
-        raise ParameterError(f"the {name}s in {source} are lists: need one value per text")
+        where = f"column {texts.columns[role]} of {texts.name}" if role in texts.columns else texts.name
+        raise ParameterError(
+            f"the {role} in {where} are lists or objects: need one number or string per text; choose another column "
+            f'with {role}="NAME" (on the command line: --columns {role}=NAME)'
+        )
     if all(issubclass(kind, int) for kind in kinds):
         return "int"
     return "float" if all(issubclass(kind, int | float) for kind in kinds) else "str"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModel, AutoTokenizer
+from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
 
 from isoscope._core.errors import FileFormatError, InputError, NotFoundError, ParameterError, ShapeError
-from isoscope.embedding.embedder import WindowBatch
+from isoscope.embedding.embedder import FULL_DIGEST, WindowBatch
 from isoscope.embedding.tokens import Tokens
 from isoscope.training.capture import Capture, evaluation_mode
 from isoscope.training.loading import (
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 
 
 _TASK = "used for embedding"
+_NOTES = ("_name_or_path", "_model_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version")
+"""The keys of a configuration that change no hidden state; the checksum of the weights includes their data type."""
+_SPACE = "▁"  # SentencePiece tokenizers have this token even without files
 _CPU_TOKENS, _GPU_TOKENS = 2_048, 16_384  # tokens per batch
 
 
@@ -42,11 +47,15 @@ class HubTokenizer:
     missed = 0
 
     def __init__(self, tokenizer: Any, name: str) -> None:
-        self._tokenizer, self._name = tokenizer, name
+        self._tokenizer = tokenizer
+        if not {*tokenizer.get_vocab()} - {*tokenizer.all_special_tokens, _SPACE}:
+            raise NotFoundError(
+                f"the tokenizer of {name} has no words in its vocabulary: its files, such as tokenizer.json, are "
+                "missing or damaged; pass a model with its tokenizer files"
+            )
         self.unknown = tokenizer.unk_token_id
         self._offsets = bool(getattr(tokenizer, "is_fast", False))
         self.before, self.after = _special(tokenizer)
-        self._known = False
 
     def read(self, texts: list[str]) -> list[Tokens]:
         """See `Tokenizer`."""
@@ -64,20 +73,7 @@ class HubTokenizer:
             else:
                 places = np.zeros((len(ids), 2), np.int64)
             found.append(Tokens(np.asarray(ids, np.int64), places[:, 0], places[:, 1]))
-        self._check_known_words(found)
         return found
-
-    def _check_known_words(self, found: Sequence[Tokens]) -> None:
-        """Raise an error if all tokens are unknown or special, for example because tokenizer files are missing."""
-        if self._known:
-            return
-        ids = np.concatenate([tokens.ids for tokens in found]) if found else np.zeros(0)
-        self._known = bool(np.setdiff1d(ids, self._tokenizer.all_special_ids).size)
-        if not self._known and ids.size > 50:
-            raise NotFoundError(
-                f"the tokenizer of {self._name} recognizes none of the words in the texts: its files, such as "
-                "tokenizer.json, may be missing; pass a folder that contains them"
-            )
 
     def strings(self, ids: Sequence[int]) -> list[str]:
         """Return the tokens as strings of the vocabulary."""
@@ -156,15 +152,10 @@ class TransformerEmbedder:
             self.close()
             raise
 
-    @property
+    @cached_property
     def digest(self) -> str:
-        """A checksum of the first and last values of each weight array; hashing all values would take too long."""
-        found = hashlib.blake2b(digest_size=16)
-        for name, weight in self._model.state_dict().items():
-            flat = weight.detach().reshape(-1)
-            some = torch.cat([flat[:512], flat[-512:]]).float().cpu().numpy()
-            found.update(f"{name}{tuple(weight.shape)}".encode() + some.tobytes())
-        return found.hexdigest()
+        """See `Embedder`."""
+        return compute_digest(self._model)
 
     @property
     def batch_tokens(self) -> int:
@@ -265,6 +256,27 @@ class TransformerEmbedder:
         return int(next(iter(widths.values())))
 
 
+def compute_digest(model: nn.Module, more: str = "") -> str:
+    """Return a checksum of a model's weights and configuration, without the poolers, and of a text.
+
+    No row depends on a pooler. A checkpoint often lacks its weights, which are then different in each process.
+    """
+    found = hashlib.blake2b(more.encode(), digest_size=16)
+    for part in model.modules():
+        if isinstance(part, PreTrainedModel):
+            config = {key: value for key, value in part.config.to_diff_dict().items() if key not in _NOTES}
+            found.update(json.dumps(config, sort_keys=True, default=str).encode())
+    for name, weight in model.state_dict().items():
+        if isinstance(weight, torch.Tensor) and not _is_pooler(name):
+            found.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
+            found.update(weight.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return f"{FULL_DIGEST}{found.hexdigest()}"
+
+
+def _is_pooler(name: str) -> bool:
+    return "pooler" in name
+
+
 def _padding(model: nn.Module, tokenizer: Any) -> int:
     """Return a padding token that has an embedding in the model; the default token of some tokenizers has none."""
     try:
@@ -301,7 +313,7 @@ def _load(name: str, trust: bool) -> tuple[nn.Module, Any, Any, str]:
             raise NotFoundError(
                 f"the tokenizer of {name} cannot be loaded: {why}; need its files, such as tokenizer.json"
             ) from error
-    missing = sorted(weight for weight in found["missing_keys"] if "pooler" not in weight)  # often untrained
+    missing = sorted(weight for weight in found["missing_keys"] if not _is_pooler(weight))  # often untrained
     if missing:
         raise FileFormatError(
             f"{name} lacks {len(missing)} weights that its config.json requires, such as {missing[0]}; they would be "
@@ -312,7 +324,8 @@ def _load(name: str, trust: bool) -> tuple[nn.Module, Any, Any, str]:
 
 def _describe_part(model: nn.Module, config: Any, unused: Any, place: str) -> str:
     """Return which part of a saved model was loaded, and which parts were not: its head, or its own pooling."""
-    own, saved = type(model).__name__, (getattr(config, "architectures", None) or [""])[0]
+    own, classes = type(model).__name__, getattr(config, "architectures", None)
+    saved = classes[0] if isinstance(classes, list) and classes and isinstance(classes[0], str) else ""
     weights = sorted(weight for weight in unused if not weight.endswith("position_ids"))  # saved by old versions
     without = []
     if saved and saved != own:
