@@ -123,7 +123,8 @@ def open_store(
     -----
     Numbers keep the precision of the source, with two exceptions: bfloat16 and word vectors in text files become
     float32, and CSV and JSON numbers become float64. A compressed `.npz` array and standard input are extracted to a
-    temporary file. In a folder of binary files, text files (`.txt`, `.csv`, `.json`, …) are not read as shards.
+    temporary file. In a folder of binary files, text files (`.txt`, `.csv`, `.json`, …) are not read as shards. The
+    levels of a pandas MultiIndex are joined by underscores to the names of the columns.
 
     Examples
     --------
