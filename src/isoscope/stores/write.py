@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 import numpy as np
 
 from isoscope._core.errors import FileFormatError, MissingValueError, OutputError, ParameterError, ShapeError
-from isoscope._io.files import atomic_replace, expand_user
+from isoscope._io.files import atomic_replace, check_regular, expand_user
 from isoscope._io.progress import show_progress
 from isoscope.stores.columns import ColumnError
 from isoscope.stores.databases.address import Address, parse_target
@@ -129,6 +129,7 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
         raise OutputError(f"{path.parent} is not a folder: create it first, or choose another location")
     if path.is_dir():
         raise OutputError(f"{path} is a folder: pass the name of a file")
+    check_regular(path)
     return path
 
 
