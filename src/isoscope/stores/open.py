@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import fnmatch
 import glob
 import os
@@ -367,5 +368,17 @@ def _is_below(path: Path, folder: Path) -> bool:
 def _describe_missing(path: Path) -> str:
     if not path.parent.is_dir():
         return f"{path} does not exist, and neither does its folder: check the spelling"
+    if path.is_symlink():
+        return _describe_broken_link(path)
     near = difflib.get_close_matches(path.name, [p.name for p in path.parent.iterdir()], n=3, cutoff=0.6)
     return f"{path} does not exist" + (f": did you mean {' or '.join(near)}?" if near else ": check the spelling")
+
+
+def _describe_broken_link(path: Path) -> str:
+    link = f"{path} is a symbolic link to {os.readlink(path)}"
+    try:
+        path.stat()
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return f"{link}, which leads back to it: remove the link"
+    return f"{link}, which does not exist: restore that file, or remove the link"
