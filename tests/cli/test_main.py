@@ -163,6 +163,13 @@ def test_standard_input(cone):
     assert json.loads(done.stdout)["source"]["rows"] == 500
 
 
+def test_second_array_on_standard_input_is_an_error(cone, tmp_path):
+    (tmp_path / "two.npy").write_bytes(2 * cone.read_bytes())
+    done = run("audit", "-", stdin=(tmp_path / "two.npy").open("rb"))
+    assert done.returncode == 2
+    assert "standard input contains more data after its first array" in done.stderr
+
+
 def test_demo_audits_the_bundled_vectors(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["demo"]) == 0

@@ -54,7 +54,8 @@ def test_fit_and_apply_equal_the_classes(method, cone, tmp_path, capsys):
     options, repair = METHODS[method]
     folder, out = tmp_path / "repair", tmp_path / "out.npy"
     assert main(["fit", method, str(cone), "-o", str(folder), *options]) == 0
-    assert "400 vectors of 8 dimensions" in capsys.readouterr().out
+    rows = 300 if "--sample" in options else 400
+    assert f"fitted to {rows} vectors of 8 dimensions" in capsys.readouterr().out
     assert repr(isoscope.load_transform(folder)) == repr(repair)
     assert main(["apply", str(folder), str(cone), "-o", str(out)]) == 0
     assert capsys.readouterr().out == f"{out}: 400 vectors\n"
@@ -180,6 +181,10 @@ WRONG = {
     "method of whitening": (["fit", "whiten", "{cone}", "-o", "x", "--method", "ica"], "method is 'ica'"),
     "clusterer": (["fit", "cluster-null", "{cone}", "-o", "x", "--clusterer", "dbscan"], "clusterer is 'dbscan'"),
     "sample of none": (["fit", "cluster-null", "{cone}", "-o", "x", "--sample", "0"], "sample is 0"),
+    "sample of one row": (
+        ["fit", "cluster-center", "{cone}", "-o", "x", "--clusters", "2", "--sample", "1"],
+        "sample is 1: need at least 4 rows",
+    ),
     "more components than dimensions": (
         ["fit", "all-but-the-top", "{cone}", "-o", "x", "--components", "9"],
         "n_components is 9",
@@ -294,3 +299,16 @@ def test_documented_commands_work(tmp_path, capsys, monkeypatch):
     assert len(np.load("queries-white.npy")) == 50
     assert pq.read_table("fixed.parquet").schema.names == ["id", "embedding"]
     assert Path("before-after.html").exists()
+
+
+@pytest.mark.parametrize("method", ["center", "cluster-center"])
+def test_fit_reports_rows_of_zeros(method, cone, tmp_path, capsys):
+    X = np.load(cone)
+    X[[3, 9]] = 0
+    np.save(cone, X)
+    assert main(["fit", method, str(cone), "-o", str(tmp_path / "a")]) == 0
+    assert "2 rows of zeros take part in the fit: --zeros drop leaves them out" in capsys.readouterr().err
+    assert main(["fit", method, str(cone), "-o", str(tmp_path / "b"), "--zeros", "drop"]) == 0
+    printed = capsys.readouterr()
+    assert "take part" not in printed.err
+    assert f"fitted to {N - 2} vectors" in printed.out

@@ -1,9 +1,13 @@
 """Tables in memory, of four libraries."""
 
+import uuid
+from datetime import UTC, date, datetime, timedelta
+
 import numpy as np
 import pytest
 
 from isoscope import InputError
+from isoscope.errors import ParameterError
 from isoscope.stores.open import open_store
 from tests.stores.conftest import D, N, arrow_table
 
@@ -135,3 +139,67 @@ def test_a_dataset_saved_to_disk_is_a_folder_of_shards(truth, tmp_path):
     store = open_store(tmp_path / "saved")
     np.testing.assert_array_equal(np.concatenate(list(store.chunks())), truth.vectors)
     assert store.labels.tolist() == truth.labels.tolist()
+
+
+X = np.random.default_rng(0).standard_normal((3, 4))
+OBJECTS = {
+    "uuid": [uuid.UUID(int=i + 1) for i in range(3)],
+    "bytes": [b"a", "é".encode(), b"c"],
+    "datetime": [datetime(2020, 1, i + 1, 3, 0, 5) for i in range(3)],
+    "datetime-with-zone": [datetime(2020, 1, i + 1, tzinfo=UTC) for i in range(3)],
+    "date": [date(2020, 1, i + 1) for i in range(3)],
+    "timedelta": [timedelta(i + 1) for i in range(3)],
+    "huge": [2**64 + i for i in range(3)],
+    "above-int64": [2**63 + i for i in range(3)],
+}
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+@pytest.mark.parametrize("kind", OBJECTS)
+def test_ids_of_a_table_are_those_of_a_list_of_the_same_objects(kind, library):
+    values = OBJECTS[kind]
+    if library == "pyarrow":
+        pa = pytest.importorskip("pyarrow")
+        if kind in ("huge", "above-int64"):
+            pytest.skip("pyarrow has no such integers")
+        ids = pa.array([v.bytes for v in values], pa.uuid()) if kind == "uuid" else pa.array(values)
+        table = pa.table({"id": ids, "embedding": X.tolist()})
+    else:
+        table = pytest.importorskip(library).DataFrame({"id": values, "embedding": X.tolist()})
+    assert open_store(table).ids.tolist() == open_store(X, ids=values).ids.tolist()
+
+
+@pytest.mark.parametrize("values", [[1, -1, 2**63], [float("nan"), 2, 2**64], [None, 2, 2**64]])
+def test_unused_column_of_huge_integers_is_not_read(values):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"hash": pd.Series(values, dtype=object), "embedding": list(X)})
+    np.testing.assert_array_equal(open_store(frame).take([0, 1, 2]), X)
+
+
+def test_ids_with_one_huge_integer_are_text():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"id": [5, 6, 2**64], "embedding": list(X)})
+    assert open_store(frame).ids.tolist() == ["5", "6", str(2**64)]
+
+
+def test_polars_objects_other_than_ids_are_not_read():
+    pl = pytest.importorskip("polars")
+    frame = pl.DataFrame({"id": pl.Series([object(), 1, 2], dtype=pl.Object), "embedding": X.tolist()})
+    store = open_store(frame)
+    assert store.ids is None
+    np.testing.assert_array_equal(store.take([0, 1, 2]), X)
+
+
+def test_levels_of_a_multi_index_are_joined():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(X, columns=pd.MultiIndex.from_product([["e"], range(4)]))
+    frame[("label", "")] = [0, 1, 0]
+    store = open_store(frame)
+    np.testing.assert_array_equal(store.take([0, 1, 2]), X)
+    assert store.labels.tolist() == [0, 1, 0]
+
+
+def test_names_that_become_equal_as_text_are_an_error():
+    pd = pytest.importorskip("pandas")
+    with pytest.raises(ParameterError, match="two columns with the same name"):
+        open_store(pd.DataFrame(X[:, :2], columns=[1, "1"]))

@@ -241,3 +241,31 @@ def test_onnx_keeps_rows_of_zeros(with_zeros):
 def test_unknown_policies_are_rejected(X, name, value):
     with pytest.raises(InputError, match=f"{name} is '{value}'"):
         open_store(X, **{name: value})
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("name", ["y.npy", "y.safetensors", "y.parquet", "y.arrow", "lancedb:y#t"])
+def test_convert_stops_at_missing_values(X, value, name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    X[40, 1] = value
+    np.save("x.npy", X)
+    assert main(["convert", "x.npy", name]) == 2
+    assert "x.npy contains NaN or infinity, first in row 40" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.npy"]
+    assert main(["convert", "x.npy", name, "--missing", "drop"]) == 0
+    np.testing.assert_array_equal(open_store(name).take(np.arange(ROWS - 1)), np.delete(X, 40, axis=0))
+
+
+@pytest.mark.parametrize("line", ["1e400,1\n", "inf,1\n"])
+def test_convert_stops_at_numbers_that_overflow(line, tmp_path, capsys):
+    (tmp_path / "x.csv").write_text("e0,e1\n1,2\n3,4\n" + line)
+    assert main(["convert", str(tmp_path / "x.csv"), str(tmp_path / "y.npy")]) == 2
+    assert "first in row 2" in capsys.readouterr().err
+    assert not (tmp_path / "y.npy").exists()
+
+
+def test_batches_with_missing_values_are_not_written(X, tmp_path):
+    X[40, 1] = np.nan
+    with pytest.raises(MissingValueError, match="row 40"):
+        write_store(open_store(X).batches(rows=30), tmp_path / "y.npy")
+    assert not (tmp_path / "y.npy").exists()

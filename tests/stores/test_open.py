@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from isoscope import InputError
-from isoscope.errors import ParameterError
+from isoscope.errors import NotFoundError, ParameterError
 from isoscope.stores.open import open_store
 from tests.stores import conftest
 from tests.stores.conftest import FORMATS, D, N
@@ -195,3 +195,12 @@ def test_a_file_name_that_is_not_utf8(form, written, tmp_path):
     store = open_store(os.fsdecode(path))
     assert sum(len(chunk) for chunk in store.chunks()) == N
     store.take([0, N - 1])
+
+
+def test_broken_links_are_described(tmp_path):
+    (tmp_path / "loop.npy").symlink_to("loop.npy")
+    (tmp_path / "gone.npy").symlink_to("nowhere.npy")
+    with pytest.raises(NotFoundError, match=r"loop\.npy is a symbolic link to loop\.npy, which leads back to it"):
+        open_store(tmp_path / "loop.npy")
+    with pytest.raises(NotFoundError, match=r"gone\.npy is a symbolic link to nowhere\.npy, which does not exist"):
+        open_store(tmp_path / "gone.npy")

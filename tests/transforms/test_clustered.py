@@ -10,6 +10,7 @@ from sklearn.mixture import GaussianMixture
 
 import isoscope
 from isoscope import AllButTheTop, Center, ClusterCenter, ClusterNull, InputError, Sketch
+from isoscope.errors import ParameterError
 from isoscope.transforms.clustered import first_directions
 from tests.conftest import rotation
 from tests.transforms.conftest import CLUSTERED, Labelled, clustered_cloud
@@ -306,3 +307,24 @@ def test_tight_distant_mixture_is_found_in_float32():
     X[:, 1] += np.where(rows % 4 < 2, 0, 300)
     found = ClusterNull(4, 1, clusterer="gmm", random_state=0).fit(X.astype(np.float32)).predict(X.astype(np.float32))
     assert len({(cluster, row % 4) for cluster, row in zip(found.tolist(), rows.tolist(), strict=True)}) == 4
+
+
+@pytest.mark.parametrize(
+    ("repair", "words"),
+    [
+        (ClusterCenter(3, sample=5), "need at least 6 rows, two for each of 3 clusters"),
+        (ClusterCenter("auto", sample=29), "need at least 30 rows, two for each of up to 15 clusters"),
+        (ClusterNull(sample=53), "need at least 54 rows"),
+        (ClusterCenter(clusterer=KMeans(3), sample=1), "need at least 2 rows"),
+    ],
+)
+def test_sample_of_a_store_with_fewer_than_two_rows_per_cluster_is_an_error(repair, words):
+    X = np.random.default_rng(0).standard_normal((90, 4))
+    with pytest.raises(ParameterError, match=words):
+        repair.fit(isoscope.open_store(X))
+    assert repair.fit(X).n_features_in_ == 4  # all rows of an array are used
+
+
+def test_smallest_sample_is_used():
+    store = isoscope.open_store(np.random.default_rng(0).standard_normal((90, 4)))
+    assert ClusterCenter(3, sample=6, random_state=0).fit(store).n_clusters_ == 3

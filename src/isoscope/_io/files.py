@@ -1,4 +1,4 @@
-"""Write files atomically, remove folders, flush them to disk and lock them."""
+"""Check and write files atomically, remove folders, flush them to disk and lock them."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ try:
 except ImportError:  # Windows has no such locks
     fcntl = None
 
+_NO_SPACE = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 _REMOVED_SUFFIX = ".gone"  # suffix of folders that are being removed
 
 
@@ -46,10 +47,20 @@ def atomic_replace(path: str | os.PathLike[str]) -> Iterator[Path]:
         sync(temporary)
         os.replace(temporary, path)
         sync(path.parent)
+    except OSError as error:
+        if error.errno in _NO_SPACE:  # an error of a write call has no file name
+            error.filename = os.fspath(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
         if lock is not None:
             os.close(lock)
+
+
+def check_regular(path: Path) -> None:
+    """Raise an `OutputError` for an existing pipe, device or socket; writing to a pipe without a reader never ends."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OutputError(f"{path} is a pipe, a device or a socket: write to a regular file")
 
 
 def _create_temporary(path: Path) -> tuple[Path, int | None]:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from isoscope.cli.options import check_output_folders
+from isoscope.cli.options import check_output_folders, check_output_name
 from isoscope.cli.session import InterruptibleProgressBar, report_written, show
 
 commands = typer.Typer()
@@ -24,9 +24,10 @@ _ABOUT = (
 
 @commands.command()
 def demo(
-    html: Annotated[Path, typer.Option("--html", metavar="FILE", help="Write the report to this HTML file.")] = Path(
-        "isoscope-demo.html"
-    ),
+    html: Annotated[
+        Path,
+        typer.Option("--html", metavar="FILE", callback=check_output_name, help="Write the report to this HTML file."),
+    ] = Path("isoscope-demo.html"),
 ) -> None:
     """Audit example vectors that come with isoscope.
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from isoscope._core.errors import ParameterError
-from isoscope.cli.options import RestartOption, parse_columns, resolve_ids
+from isoscope.cli.options import RestartOption, check_output_name, parse_columns, resolve_ids
 from isoscope.cli.session import InterruptibleProgressBar, Interruption, print_message, resume_command
 
 commands = typer.Typer()
@@ -53,6 +53,7 @@ def embed(
             "--output",
             "-o",
             metavar="OUT",
+            callback=check_output_name,
             help="Write to a .parquet or .arrow file, or to a folder (a name without an extension). Rerun the same "
             "command to resume.",
         ),

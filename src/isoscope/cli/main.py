@@ -18,6 +18,7 @@ from isoscope.cli.session import (
     BAD_INPUT,
     INTERNAL,
     INTERRUPTED,
+    STDOUT_NAME,
     Interruption,
     address_space,
     check_address_space,
@@ -157,7 +158,7 @@ def _describe_lack_of_memory(error: BaseException) -> str:
 def _describe_os_error(error: OSError) -> str:
     message = f"{error.filename}: " if error.filename else ""
     message += str(error.strerror or error)
-    if error.errno == errno.ENOSPC:
+    if error.errno == errno.ENOSPC and error.filename != STDOUT_NAME:
         message += "; existing files are unchanged: free some space and rerun the command"
     return "; ".join([message, *getattr(error, "__notes__", [])])
 

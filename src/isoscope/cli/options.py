@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isoscope._core.errors import OutputError, ParameterError
+from isoscope._io.files import check_regular
 from isoscope.cli.session import STDOUT
 
 if TYPE_CHECKING:
@@ -34,6 +35,15 @@ def _apply_memory_limit(context: typer.Context, size: str | None) -> str | None:
 
         context.with_resource(memory_limit(size))
     return size
+
+
+def check_output_name(output: Any) -> Any:
+    """Reject standard output and an empty name as the output of an option or argument other than --json."""
+    if output == "":
+        raise OutputError("the name of the output is empty: pass a file, a folder or a database")
+    if output in ("-", STDOUT):
+        raise OutputError("the output is -, but only --json writes to standard output: pass a file or folder name")
+    return output
 
 
 SourceArgument = Annotated[
@@ -78,7 +88,8 @@ ZerosOption = Annotated[
     Zeros, typer.Option("--zeros", help="Keep rows of zeros, which are often failed embeddings, or drop them.")
 ]
 HtmlOption = Annotated[
-    Path | None, typer.Option("--html", metavar="FILE", help="Write the report as HTML to this file.")
+    Path | None,
+    typer.Option("--html", metavar="FILE", callback=check_output_name, help="Write the report as HTML to this file."),
 ]
 JsonOption = Annotated[
     Path | None,
@@ -90,12 +101,19 @@ OutputOption = Annotated[
         "--output",
         "-o",
         metavar="OUT",
+        callback=check_output_name,
         help="Write to a .npy, .safetensors, .parquet or .arrow file, a folder, or a database.",
     ),
 ]
 RunFolderOption = Annotated[
     Path,
-    typer.Option("--output", "-o", metavar="DIR", help="Folder for the results; rerun the same command to resume."),
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="DIR",
+        callback=check_output_name,
+        help="Folder for the results; rerun the same command to resume.",
+    ),
 ]
 VectorsOnlyOption = Annotated[bool, typer.Option("--vectors-only", help="Write only the vectors and no other columns.")]
 RestartOption = Annotated[
@@ -156,6 +174,8 @@ def parse_columns(pairs: list[str] | None) -> dict[str, Any]:
         if role not in _ROLES or not equals or not name:
             roles = f"{', '.join(_ROLES[:-1])} or {_ROLES[-1]}"
             raise ParameterError(f"--columns {pair!r}: need ROLE=NAME, where ROLE is {roles}")
+        if role in columns:
+            raise ParameterError(f"--columns sets {role} to both {columns[role]} and {name}: pass each role once")
         columns[role] = name
     return columns
 
@@ -271,6 +291,8 @@ def check_output_folders(*paths: Path | Address | None) -> None:
 
 
 def check_parent(path: Path) -> None:
-    """Reject an output whose parent folder does not exist."""
+    """Reject an output whose parent folder does not exist, and a pipe, a device or a socket."""
+    check_output_name(path)
+    check_regular(path)
     if not path.absolute().parent.is_dir():
         raise OutputError(f"{path.parent} is not a folder: create it first")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isoscope._core.errors import InputError, OutputError, ParameterError, plural, was_dropped
+from isoscope._io.files import expand_user
 from isoscope._io.progress import Progress, ignore_progress
 from isoscope.cli.audit import show_comparison
 from isoscope.cli.options import (
@@ -30,6 +31,7 @@ from isoscope.cli.options import (
     Zeros,
     ZerosOption,
     check_output_folders,
+    check_output_name,
     check_overwriting,
     check_parent,
     open_engine,
@@ -101,7 +103,12 @@ _FitSeedOption = Annotated[
 def fit(
     method: _MethodArgument,
     source: SourceArgument,
-    folder: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Save the repair in this folder.")],
+    folder: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="DIR", callback=check_output_name, help="Save the repair in this folder."
+        ),
+    ],
     columns: ColumnsOption = None,
     layer: LayerOption = None,
     components: _ComponentsOption = None,
@@ -179,7 +186,10 @@ def fix(
     source: SourceArgument,
     output: OutputOption,
     save: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Also save the repair in this folder, as fit does.")
+        Path | None,
+        typer.Option(
+            metavar="DIR", callback=check_output_name, help="Also save the repair in this folder, as fit does."
+        ),
     ] = None,
     html: HtmlOption = None,
     columns: ColumnsOption = None,
@@ -215,6 +225,7 @@ def fix(
     check_output_folders(html)
     if save is not None:
         check_save_folder(save)
+        _check_apart(save, [target, html])
     with open_engine(engine, scheduler, workers) as running:
         _check_target(target, running)
         store = open_source(source, columns, ids=ids, layer=layer, missing=missing, zeros=zeros)
@@ -334,29 +345,33 @@ def _fit_repair(repair: Repair, store: Store, engine: Engine) -> tuple[Repair, i
         watched = _ProgressEngine(engine, bar)
         repair.fit(store, engine=watched)
     sketch = getattr(repair, "sketch_", None)
-    if sketch is None:
-        return repair, watched.rows
-    if sketch.nonfinite:
+    rows, zeros = (watched.rows, watched.zeros) if sketch is None else (sketch.n, sketch.zeros)
+    if sketch is not None and sketch.nonfinite:
         print_message(was_dropped(sketch.nonfinite, "row"))
-    if sketch.zeros:
-        print_message(f"the fit includes {plural(sketch.zeros, 'row')} of zeros: pass --zeros drop to leave them out")
-    return repair, sketch.n
+    if zeros:
+        print_message(f"the fit includes {plural(zeros, 'row')} of zeros: pass --zeros drop to leave them out")
+    return repair, rows
 
 
 class _ProgressEngine:
-    """An engine that reports the progress of a fit."""
+    """An engine that reports the progress of a fit, and counts the rows of its sample and the zeros among them."""
 
     def __init__(self, engine: Engine, progress: Progress) -> None:
         self._engine, self._progress = engine, progress
         self.each = engine.each
-        self.rows = 0
+        self.rows = self.zeros = 0
 
     def tally(self, tally: TallyT, store: Store, progress: Progress = ignore_progress, stage: str = "") -> TallyT:
+        from isoscope.engines.engine import SampleTally
+
         def report(stage: str, done: int, share: float, note: str = "") -> None:
-            self.rows = done
             self._progress("fitting", done, share, note)
 
-        return self._engine.tally(tally, store, report)
+        result = self._engine.tally(tally, store, report)
+        if isinstance(result, SampleTally):
+            vectors = result.partial_result().vectors
+            self.rows, self.zeros = len(vectors), int((~vectors.any(axis=1)).sum())
+        return result
 
 
 def _check_target(target: Path | Address, engine: Engine) -> None:
@@ -379,6 +394,17 @@ def _check_target(target: Path | Address, engine: Engine) -> None:
             )
     else:
         check_parent(target)
+
+
+def _check_apart(save: Path, outputs: list[Path | Address | None]) -> None:
+    """Reject an output that is the folder of the saved repair, or that is inside it or contains it."""
+    folder = Path(os.path.realpath(save))
+    for output in outputs:
+        if output is None or (not isinstance(output, Path) and "://" in output.place):
+            continue
+        path = Path(os.path.realpath(expand_user(output if isinstance(output, Path) else output.place)))
+        if folder.is_relative_to(path) or path.is_relative_to(folder):
+            raise OutputError(f"{output} and the folder of the repair, {save}, overlap: choose another folder")
 
 
 def _check_not_in_source(target: Path | Address, source: str) -> None:

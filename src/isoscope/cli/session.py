@@ -27,6 +27,8 @@ FAIL_ON_REACHED, BAD_INPUT, INTERNAL, INTERRUPTED = 1, 2, 3, 130
 
 STDOUT = Path("-")
 """The path that means standard output."""
+STDOUT_NAME = "standard output"
+"""The name of standard output in error messages."""
 
 interrupted = Event()
 """Set if a signal asks the command to end."""
@@ -64,6 +66,16 @@ def _encode_as_ascii(error: UnicodeError) -> tuple[str | bytes, int]:
 codecs.register_error("isoscope-ascii", _encode_as_ascii)
 
 
+@contextmanager
+def _name_stdout() -> Iterator[None]:
+    """Set the file name in errors that writing to standard output raises."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = STDOUT_NAME
+        raise
+
+
 class _EscapedOutput:
     """Standard output with control characters escaped; `terminal` is the stream behind it, which rich may style."""
 
@@ -74,7 +86,13 @@ class _EscapedOutput:
 
     def write(self, text: str) -> int:
         """Write a text with its control characters escaped."""
-        return self.terminal.write(escape_controls(text))
+        with _name_stdout():
+            return self.terminal.write(escape_controls(text))
+
+    def flush(self) -> None:
+        """Flush the stream."""
+        with _name_stdout():
+            self.terminal.flush()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.terminal, name)
@@ -227,7 +245,8 @@ def show(renderable: Any, *, width: int | None = None) -> None:
 
     out = getattr(sys.stdout, "terminal", None)
     try:
-        PipeConsole(file=out, highlight=False, markup=False, width=width).print(EscapedControls(renderable))
+        with _name_stdout():
+            PipeConsole(file=out, highlight=False, markup=False, width=width).print(EscapedControls(renderable))
     except BrokenPipeError:
         mute_stdout()
 

@@ -25,6 +25,7 @@ from isoscope.cli.options import (
     Zeros,
     ZerosOption,
     check_output_folders,
+    check_output_name,
     check_overwriting,
     open_engine,
     open_source,
@@ -43,7 +44,9 @@ def convert(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="TARGET", help="A .npy, .safetensors, .parquet or .arrow file, or the address of a database."
+            metavar="TARGET",
+            callback=check_output_name,
+            help="A .npy, .safetensors, .parquet or .arrow file, or the address of a database.",
         ),
     ],
     columns: ColumnsOption = None,
@@ -76,7 +79,13 @@ def sketch(
     source: SourceArgument,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Save the sketch to this file; load it with Sketch.load."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            callback=check_output_name,
+            help="Save the sketch to this file; load it with Sketch.load.",
+        ),
     ] = None,
     columns: ColumnsOption = None,
     layer: LayerOption = None,

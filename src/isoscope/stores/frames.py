@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import numpy as np
 
 from isoscope._core.arrays import blocks
 from isoscope._core.errors import FileFormatError, InputError, ParameterError
@@ -35,6 +38,17 @@ class FrameStore(ArrowStore):
         """See `Store`."""
         return self, start
 
+    def _column(self, batch: Any, name: str) -> np.ndarray:
+        """Return dates, times and UUIDs as Python objects, so that they give the same text as a list of them."""
+        import pyarrow.types as kinds
+
+        column = batch.column(name)
+        if not kinds.is_temporal(column.type) and getattr(column.type, "extension_name", "") != "arrow.uuid":
+            return super()._column(batch, name)
+        values = np.empty(len(column), object)
+        values[:] = column.to_pylist()
+        return values
+
 
 class _Table:
     """A pyarrow table."""
@@ -59,8 +73,11 @@ class _Frame:
     """
 
     def __init__(self, frame: Any, wanted: ColumnSpec) -> None:
-        self._frame = frame.rename(columns=str)
+        self._frame = frame.set_axis([_column_name(name) for name in frame.columns], axis=1)
+        if not self._frame.columns.is_unique:
+            raise ParameterError("the data frame has two columns with the same name: rename one")
         self.lengths = [len(frame)]
+        self._texts = {name for name in self._frame.columns if _needs_text(self._frame[name])}
         readable = [name for name in self._frame.columns if name in wanted.names or self._is_readable(name)]
         self.schema = self._batch(readable or list(self._frame.columns), slice(0, 1000)).schema
 
@@ -96,14 +113,40 @@ class _Frame:
 
         plain = getattr(values.dtype, "kind", "O") == "f" and not hasattr(values.dtype, "na_value")
         try:
+            if values.name in self._texts:
+                return pa.array(values.map(str, na_action="ignore"), pa.string())
             if plain or _is_list(_first(values)):
                 return pa.array(values.to_numpy(), from_pandas=False)
             return pa.array(values)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
             why = " ".join(str(error).split())
             raise FileFormatError(
                 f"column {values.name} of the data frame cannot be read: {why}; need values of one type"
             ) from error
+
+
+def _column_name(name: Any) -> str:
+    """Return the name of a column as text; the levels of a MultiIndex are joined by underscores."""
+    return "_".join(str(level) for level in name if level != "") if isinstance(name, tuple) else str(name)
+
+
+def _needs_text(values: Any) -> bool:
+    """Return whether values are read as text: integers outside the range of int64, or UUIDs that Arrow rejects."""
+    first = _first(values)
+    if isinstance(first, int | float):
+        return any(isinstance(v, int) and not -(2**63) <= v < 2**63 for v in values)
+    return isinstance(first, UUID) and not _has_uuids()
+
+
+def _has_uuids() -> bool:
+    """Return whether this version of pyarrow converts UUIDs."""
+    import pyarrow as pa
+
+    try:
+        pa.array([UUID(int=0)])
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _first(values: Any) -> Any:
@@ -139,8 +182,6 @@ def _open_pandas(source: Any, wanted: ColumnSpec) -> _Frame:
         source = source.to_frame("vectors" if source.name is None else source.name)
     if not isinstance(source, pd.DataFrame):
         raise ParameterError(f"source is a pandas {type(source).__name__}: need a DataFrame or a Series of vectors")
-    if not source.columns.is_unique:
-        raise ParameterError("the data frame has two columns with the same name: rename one")
     return _Frame(source, wanted)
 
 
@@ -151,7 +192,22 @@ def _open_polars(source: Any) -> _Table:
         source = source.to_frame()
     if not isinstance(source, pl.DataFrame):
         raise ParameterError(f"source is a polars {type(source).__name__}: need a DataFrame; pass source.collect()")
+    for series in source:
+        if series.dtype == pl.Object:  # polars would convert it to addresses in memory
+            source = _replace_objects(source, series)
+        elif str(series.dtype) in _WIDE_INTEGERS:  # Arrow has no integers of 128 bits
+            source = source.with_columns(series.cast(pl.String))
     return _Table(source.to_arrow())
+
+
+def _replace_objects(frame: Any, series: Any) -> Any:
+    """Return a polars frame with UUIDs as text in place of a column of objects, or without the column."""
+    import polars as pl
+
+    values = series.to_list()
+    if not all(v is None or isinstance(v, UUID) for v in values):
+        return frame.drop(series.name)
+    return frame.with_columns(pl.Series(series.name, [None if v is None else str(v) for v in values], pl.String))
 
 
 def _open_pyarrow(source: Any) -> _Table:
@@ -182,6 +238,7 @@ def _open_dataset(source: Any) -> _Dataset:
     return _Dataset(source)
 
 
+_WIDE_INTEGERS = ("Int128", "UInt128")
 _NAMES = {"pandas": "data frame", "polars": "data frame", "pyarrow": "table", "datasets": "dataset"}
 _PIECES: dict[str, Callable[[Any], Pieces]] = {
     "polars": _open_polars,

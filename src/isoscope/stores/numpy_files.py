@@ -69,7 +69,10 @@ def open_stdin(wanted: ColumnSpec) -> Store:
     header = _header(sys.stdin.buffer, where)
     check_rows(header.shape, header.dtype, where)
     columns = choose_columns((), wanted, where)
-    return IndexedStore(where, _spool_array(sys.stdin.buffer, header, where), columns, {})
+    rows = _spool_array(sys.stdin.buffer, header, where)
+    if sys.stdin.buffer.read(1):
+        raise FileFormatError(f"{where} contains more data after its first array: pipe a single .npy file")
+    return IndexedStore(where, rows, columns, {})
 
 
 def open_npz(path: Path, wanted: ColumnSpec) -> Store:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import fnmatch
 import glob
 import os
@@ -123,7 +124,8 @@ def open_store(
     -----
     Numbers keep the precision of the source, with two exceptions: bfloat16 and word vectors in text files become
     float32, and CSV and JSON numbers become float64. A compressed `.npz` array and standard input are extracted to a
-    temporary file. In a folder of binary files, text files (`.txt`, `.csv`, `.json`, …) are not read as shards.
+    temporary file. In a folder of binary files, text files (`.txt`, `.csv`, `.json`, …) are not read as shards. The
+    levels of a pandas MultiIndex are joined by underscores to the names of the columns.
 
     Examples
     --------
@@ -369,5 +371,17 @@ def _is_below(path: Path, folder: Path) -> bool:
 def _describe_missing(path: Path) -> str:
     if not path.parent.is_dir():
         return f"{path} does not exist, and neither does its folder: check the spelling"
+    if path.is_symlink():
+        return _describe_broken_link(path)
     near = difflib.get_close_matches(path.name, [p.name for p in path.parent.iterdir()], n=3, cutoff=0.6)
     return f"{path} does not exist" + (f": did you mean {' or '.join(near)}?" if near else ": check the spelling")
+
+
+def _describe_broken_link(path: Path) -> str:
+    link = f"{path} is a symbolic link to {os.readlink(path)}"
+    try:
+        path.stat()
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return f"{link}, which leads back to it: remove the link"
+    return f"{link}, which does not exist: restore that file, or remove the link"

@@ -580,6 +580,13 @@ def check_finite_rows(vectors: np.ndarray, name: str, start: int) -> None:
         )
 
 
+def check_finite_batches(batches: Iterator[Batch], name: str) -> Iterator[Batch]:
+    """Yield the batches; raise a `MissingValueError` at the first row that contains NaN or infinity."""
+    for batch in batches:
+        check_finite_rows(batch.vectors, name, batch.start)
+        yield batch
+
+
 def native_dtype(dtype: np.dtype) -> np.dtype:
     """Return the dtype in which rows are returned: native byte order, at most float64."""
     return np.dtype(np.float64) if dtype.kind == "f" and dtype.itemsize > 8 else dtype.newbyteorder("=")

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 import numpy as np
 
 from isoscope._core.errors import FileFormatError, MissingValueError, OutputError, ParameterError, ShapeError
-from isoscope._io.files import atomic_replace, expand_user
+from isoscope._io.files import atomic_replace, check_regular, expand_user
 from isoscope._io.progress import show_progress
 from isoscope.stores.columns import ColumnError
 from isoscope.stores.databases.address import Address, parse_target
 from isoscope.stores.open import open_store
-from isoscope.stores.store import Batch, Store, complete_rows
+from isoscope.stores.store import Batch, Store, check_finite_batches, check_finite_rows, complete_rows
 from isoscope.stores.table_schema import output_names, role_layout
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ def write_store(
     Parameters
     ----------
     source : store, array, iterable of Batch, or anything that `open_store` accepts
-        The vectors to write. Their dtype is kept (float16, float32, float64, integers); bfloat16 becomes float32.
+        The vectors to write. Their dtype is kept (float16, float32, float64, integers); bfloat16 becomes float32. NaN
+        or infinity raises an error, unless the store drops such rows (``open_store(…, missing="drop")``).
     output : path or database address
         A file name that ends in `.npy`, `.safetensors`, `.parquet` or `.arrow`. A `.safetensors` file contains one
         tensor, ``embeddings``. A `.parquet` or `.arrow` file contains a column of fixed-size lists, with the name from
@@ -128,6 +129,7 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
         raise OutputError(f"{path.parent} is not a folder: create it first, or choose another location")
     if path.is_dir():
         raise OutputError(f"{path} is a folder: pass the name of a file")
+    check_regular(path)
     return path
 
 
@@ -376,7 +378,8 @@ def _safetensors_header(dtype: np.dtype, dim: int) -> Callable[[int], bytes]:
 
 
 def _write_store_file(store: Store, path: Path, columns: bool, progress: Progress) -> int:
-    return _write_file(path, rows_to_write(store, columns), store.layout() if columns else None, progress)
+    batches = check_finite_batches(rows_to_write(store, columns), store.name)
+    return _write_file(path, batches, store.layout() if columns else None, progress)
 
 
 def _write_file(path: Path, batches: Iterator[Batch], layout: Layout | None, progress: Progress) -> int:
@@ -408,6 +411,7 @@ def _check_batches(batches: Iterable[Any]) -> Iterator[Batch]:
                 f"the source yields a {type(batch).__name__}: need a store, an array, or batches from a store"
             )
         if len(batch.vectors):
+            check_finite_rows(batch.vectors, "the source", batch.start)
             yield batch
 
 

@@ -44,7 +44,8 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         `predict`. Such an estimator determines the number of clusters itself. If it assigns a query to a cluster
         without corpus rows, the cluster with the nearest mean is used instead.
     sample : int
-        The number of random rows of a file or store on which clusters are fitted. All rows of an array are used.
+        The number of random rows of a file or store on which clusters are fitted, at least two per cluster ("auto": 30
+        rows). All rows of an array are used.
     random_state : int, RandomState or None
         Random seed for the clusterer and the sample.
 
@@ -119,6 +120,7 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
                 f"X is a Sketch: {type(self).__name__} needs the vectors; pass an array, store or path"
             )
         store = as_store(X)
+        self._check_sample()
         size = limit_sample_size(int(self.sample), store.dim, store.dtype.itemsize)
         with open_engine(engine) as running:
             kept = running.tally(SampleTally(size, seed, store.name, "drop" if store.drops_rows else "error"), store)
@@ -148,6 +150,15 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
             )
         if not is_count(self.sample, 1):
             raise ParameterError(f"sample is {self.sample!r}: need a positive integer")
+
+    def _check_sample(self) -> None:
+        """Raise an error if the sample has fewer than two rows per cluster."""
+        clusters = _AUTO[-1] if self.n_clusters == "auto" else int(self.n_clusters)
+        least = 2 * clusters if isinstance(self.clusterer, str) else 2
+        if self.sample < least:
+            most = f"up to {clusters}" if self.n_clusters == "auto" else str(clusters)
+            of = f", two for each of {most} clusters" if isinstance(self.clusterer, str) else ""
+            raise ParameterError(f"sample is {self.sample}: need at least {least} rows{of}")
 
     def _cluster(self, X: np.ndarray, seed: int) -> np.ndarray:
         """Fit the clusters, and return the cluster of each row."""

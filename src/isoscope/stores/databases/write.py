@@ -18,7 +18,7 @@ from isoscope._core.threads import map_in_threads
 from isoscope.stores.databases.address import parse_address
 from isoscope.stores.databases.base import open_destination
 from isoscope.stores.databases.postgres_catalog import split_name
-from isoscope.stores.store import complete_rows
+from isoscope.stores.store import check_finite_batches, complete_rows
 from isoscope.stores.table_schema import VECTOR_COLUMN, output_names, role_layout
 
 if TYPE_CHECKING:
@@ -171,9 +171,9 @@ def _rows(store: Store, columns: bool) -> tuple[Layout | None, Iterator[Batch]]:
 
 
 def _drop_rows(store: Store, batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Yield the batches without rows to drop; the other rows keep their ids."""
+    """Yield the batches without rows to drop; the other rows keep their ids and must be finite."""
     if not store.drops_rows:
-        return batches
+        return check_finite_batches(batches, store.name)
     return (batch for batch in map(complete_rows, batches) if len(batch.vectors))
 
 
