@@ -111,6 +111,7 @@ def test_numbered_columns_are_dimensions_if_they_are_most_of_the_columns(numeric
     ("numeric", "names", "expected"),
     [
         (["e0", " e1"], ["e0", " e1", "text"], ["e0", " e1"]),
+        (["e0", "E1", "e2"], ["e0", "E1", "e2", "price"], ["e0", "E1", "e2"]),
         (["e1", "e2", "price"], [" e0", "e1", "e2", "price"], [" e0", "e1", "e2"]),
         (["e0", "e1"], ["e0", "e1", "e2", "e3", "e4"], ["e0", "e1", "e2", "e3", "e4"]),
         (["text3"], ["text1", "text2", "text3"], ["text3"]),

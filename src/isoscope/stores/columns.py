@@ -141,7 +141,7 @@ def choose_dimensions(numeric: Sequence[str], wanted: ColumnSpec, names: Sequenc
 
     If at least half of the numeric columns have names that differ only in a number, only these are dimensions. Other
     columns among `names`, all columns of the table, that have such a name are then dimensions too, although their
-    values are not numbers: without them the vectors would lack a dimension. Spaces around names do not matter.
+    values are not numbers: without them the vectors would lack a dimension. Case and spaces around names are ignored.
 
     >>> choose_dimensions(["e0", "e1", "e2", "price", "user_id"], ColumnSpec())
     ['e0', 'e1', 'e2']
@@ -188,7 +188,7 @@ def not_numbers_error(where: str, name: str, what: str, dimensions: Sequence[str
 
 def _family(name: str) -> tuple[str, str] | None:
     """Return what the names of related columns have in common: the text before and after their last number."""
-    numbered = _NUMBERED.fullmatch(name.strip())
+    numbered = _NUMBERED.fullmatch(name.strip().lower())
     return (numbered[1], numbered[2]) if numbered else None
 
 
