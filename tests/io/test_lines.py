@@ -145,3 +145,10 @@ def test_an_abandoned_pass_closes_its_file(tmp_path):
         next(chunks)
         chunks.close()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("size", [5, 2**20])
+def test_cr_ends_lines_in_a_file_without_lf(size, tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "_BLOCK_BYTES", size)
+    (tmp_path / "a.csv").write_bytes(b"a,b\r1,2\r\r3,4")
+    assert numbered(tmp_path / "a.csv", quoted=True) == [(1, b"a,b"), (2, b"1,2"), (4, b"3,4")]

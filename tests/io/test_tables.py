@@ -157,6 +157,22 @@ def test_batches_give_the_requested_columns_with_row_offsets(files, monkeypatch)
         assert batches[1].where(0) == f"{files / name}, {unit} 3"
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a, b, score\nx, y, 0.5\n", {"a": ["x"], "b": ["y"], "score": ["0.5"]}),
+        ("x;y;0,5\nz;w;1,25\n", {"0": ["x", "z"], "1": ["y", "w"], "2": ["0.5", "1.25"]}),
+        ('x; y; 0,5\nz; "w "; 1,25\n', {"0": ["x", "z"], "1": ["y", "w "], "2": ["0.5", "1.25"]}),
+        ("x , , 1\nz, y,2\n", {"0": ["x", "z"], "1": [None, "y"], "2": ["1", "2"]}),
+        ("x,y ,1\nz, w,2\n", {"0": ["x", "z"], "1": ["y ", " w"], "2": ["1", "2"]}),
+        ('x,"1;0,5",1\n', {"0": ["x"], "1": ["1;0,5"], "2": ["1"]}),
+    ],
+)
+def test_a_csv_table_of_ids_and_numbers_may_have_spaces_and_decimal_commas(text, expected, tmp_path):
+    (tmp_path / "t.csv").write_text(text)
+    assert read_table(tmp_path / "t.csv", header=None, spaces=True).columns == expected
+
+
 def test_a_first_line_without_numbers_is_a_header(tmp_path):
     (tmp_path / "t.tsv").write_text("a\tb\n1\t2\n")
     assert read_table(tmp_path / "t.tsv", header=None).columns == {"a": ["1"], "b": ["2"]}

@@ -1,6 +1,8 @@
 """Parquet and Arrow: lists of any type, read in pieces; errors name the row."""
 
+import re
 import tracemalloc
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from isoscope import InputError
-from isoscope.errors import FileFormatError
+from isoscope.errors import FileFormatError, MissingValueError
 from isoscope.stores.open import open_store
 
 
@@ -41,13 +43,48 @@ def test_every_number_type(kind, size, tmp_path):
         ([[1.0, 2], None, [3.0, 4]], "column v is null in row 1: fill it in, or drop"),
         ([None, [1.0, 2]], "column v is null in row 0"),
         ([[1.0, 2], [3.0, 4], [5.0, None]], "column v has a null inside the vector of row 2"),
-        ([[], []], "has no columns"),
+        ([[], []], "column v is null or empty in all rows: need at least one vector"),
+        ([[], [1.0, 2]], "column v has an empty list in row 0: fill it in, or drop"),
     ],
 )
 def test_invalid_row_is_reported(rows, message, tmp_path):
     path = parquet(tmp_path, {"v": pa.array(rows, pa.list_(pa.float32()))}, row_group_size=2)
     with pytest.raises(InputError, match=rf"a\.parquet.*{message}"):
         read(path)
+
+
+def test_an_empty_list_is_a_missing_vector(tmp_path):
+    path = parquet(tmp_path, {"v": [[], [1.0, 2], None, [3.0, 4], []]})
+    assert np.nan_to_num(read(path, missing="drop")).tolist() == [[0, 0], [1, 2], [0, 0], [3, 4], [0, 0]]
+
+
+@pytest.mark.parametrize("values", [["1", "2"], [True, False], [b"1", b"2"], [{"a": 1}, None]], ids=str)
+def test_a_numbered_column_that_is_not_numeric_is_an_error(values, tmp_path):
+    columns = {"e0": [1.0, 2.0], "e1": pa.array(values), "e2": [3.0, 4.0]}
+    why = rf"column e1 belongs to the dimensions e0, e2 by its name, but its type is {columns['e1'].type}"
+    with pytest.raises(FileFormatError, match=re.escape(why)):
+        open_store(parquet(tmp_path, columns))
+
+
+def test_decimal_columns_are_dimensions(tmp_path):
+    decimals = pa.array([Decimal("1.5"), Decimal("-2.25")], pa.decimal128(9, 2))
+    found = read(parquet(tmp_path, {"e0": pa.array([1, 2], pa.float32()), " e1": decimals}))
+    assert (found.tolist(), found.dtype) == ([[1, 1.5], [2, -2.25]], np.float64)
+
+
+def test_a_numbered_column_of_nulls_is_a_dimension(tmp_path):
+    path = parquet(tmp_path, {"e0": [1.0, 2.0], "e1": pa.nulls(2), "e2": [3.0, 4.0]})
+    assert open_store(path).dim == 3
+    with pytest.raises(MissingValueError, match="column e1 is null in row 0"):
+        read(path)
+
+
+def test_words_in_an_unnamed_column_are_not_a_dimension(tmp_path):
+    numbers = {"1": [1.0, 2.0], "2": [3.0, 4.0]}
+    for words in (pa.array(["the", "of"]), pa.array(["the", "of"]).dictionary_encode()):
+        assert read(parquet(tmp_path, {"0": words, **numbers})).tolist() == [[1, 3], [2, 4]]
+    with pytest.raises(FileFormatError, match="column 0 belongs to the dimensions 1, 2 by its name"):
+        open_store(parquet(tmp_path, {"0": ["", "5.5"], **numbers}))
 
 
 @pytest.mark.parametrize("kind", [pa.list_(pa.float32()), pa.list_(pa.float32(), 2)], ids=str)

@@ -108,6 +108,21 @@ def test_numbered_columns_are_dimensions_if_they_are_most_of_the_columns(numeric
 
 
 @pytest.mark.parametrize(
+    ("numeric", "names", "expected"),
+    [
+        (["e0", " e1"], ["e0", " e1", "text"], ["e0", " e1"]),
+        (["e0", "E1", "e2"], ["e0", "E1", "e2", "price"], ["e0", "E1", "e2"]),
+        (["e1", "e2", "price"], [" e0", "e1", "e2", "price"], [" e0", "e1", "e2"]),
+        (["e0", "e1"], ["e0", "e1", "e2", "e3", "e4"], ["e0", "e1", "e2", "e3", "e4"]),
+        (["text3"], ["text1", "text2", "text3"], ["text3"]),
+        (["a", "b", "e0"], ["a", "b", "e0", "e1"], ["a", "b", "e0"]),
+    ],
+)
+def test_columns_with_the_name_of_a_dimension_are_dimensions(numeric, names, expected):
+    assert choose_dimensions(numeric, ColumnSpec(), names) == expected
+
+
+@pytest.mark.parametrize(
     ("names", "expected"),
     [
         (["e0", "e12"], True),

@@ -35,6 +35,18 @@ def test_accepted_line_formats(text, name, tmp_path):
     assert read(lines(tmp_path, text, name)) == [[1, 2], [3, 4]]
 
 
+def test_booleans_are_not_numbers(tmp_path):
+    with pytest.raises(InputError, match=r"a\.jsonl, line 2: true in the vector is not a number"):
+        read(lines(tmp_path, "[1, 2]\n[true, 2]\n"))
+    with pytest.raises(InputError, match=r"a\.jsonl, line 1: need a list of numbers"):
+        read(lines(tmp_path, "[true, false]\n[1, 2]\n"))
+
+
+def test_an_empty_list_is_a_missing_vector(tmp_path):
+    path = lines(tmp_path, '{"v": [1, 2]}\n{"v": []}\n{"v": [3, 4]}\n')
+    assert [row for row in read(path, missing="drop") if row[0] == row[0]] == [[1, 2], [3, 4]]
+
+
 def test_columns_are_the_single_values(tmp_path):
     path = lines(
         tmp_path, '{"v": [1], "label": 2, "text": "é\\n", "topic": null}\n{"v": [2], "label": 3, "text": null}\n'

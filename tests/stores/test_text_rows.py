@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from isoscope import DataWarning, InputError
-from isoscope.errors import FileFormatError
+from isoscope.errors import FileFormatError, MissingValueError
 from isoscope.stores.open import open_store
 
 
@@ -16,6 +16,11 @@ def table(tmp_path, text, name="a.csv"):
 
 def read(path, **asked):
     return np.concatenate(list(open_store(path, **asked).chunks())).tolist()
+
+
+def complete(path):
+    """Return the vectors that `missing="drop"` keeps; the others are NaN."""
+    return [row for row in np.asarray(read(path, missing="drop")).tolist() if not np.isnan(row).any()]
 
 
 ROWS = [[1.0, 2.0], [3.0, 4.0]]
@@ -32,13 +37,17 @@ ROWS = [[1.0, 2.0], [3.0, 4.0]]
         ("a\tb\n1\t2\n3\t4\n", "a.tsv"),
         ('a,b\n"1","2"\n3,4', "a.csv"),
         (" a , b \n 1 , 2 \n 3 , 4 \n", "a.csv"),
+        ("e0, e1, label\n1, 2, x\n3, 4, y\n", "a.csv"),
+        ("# e0,e1\n1,2\n3,4\n", "a.csv"),
+        ("#e0,e1\n1,2\n3,4\n", "a.csv"),
+        ("e0,e1\r1,2\r3,4\r", "a.csv"),
+        ("e0\te1\r1\t2\r3\t4", "a.tsv"),
         ("id,a,b,label\n10,1,2,0\n11,3,4,1\n", "a.csv"),
         ('vector,text\n"[1, 2]",x\n"[3.0, 4]",y\n', "a.csv"),
         ("text\tvector\nx\t[1, 2]\ny\t[3,4]\n", "a.tsv"),
         ('vector\n"[1. 2.]"\n"[ 3.\n 4.]"\n', "a.csv"),
         ('"[1, 2]"\n"[3, 4]"\n', "a.csv"),
         ("word,1,2\nother,3,4\n", "a.csv"),
-        ("0,1\n1.0,2.0\n3.0,4.0\n", "a.csv"),
         (",0,1\n0,1.0,2.0\n1,3.0,4.0\n", "a.csv"),
         ("0,1,label\n1,2,5\n3,4,6\n", "a.csv"),
         ("1,2\n3,4\n".replace("1", "1.0"), "a.csv"),
@@ -101,6 +110,63 @@ def test_only_numbered_columns_are_dimensions_beside_others(tmp_path):
     assert open_store(path, labels="year").labels.tolist() == [7]
 
 
+@pytest.mark.parametrize("absent", ["", "NA", "null", "None", "n/a", "<NA>"])
+def test_a_numbered_column_without_values_at_first_is_a_dimension(absent, tmp_path):
+    path = table(tmp_path, "e0,e1,e2\n" + f"1,{absent},3\n" * 150 + "4,5,6\n")
+    assert open_store(path).dim == 3
+    with pytest.raises(MissingValueError, match=f"line 2: column e1 is {absent or 'empty'}: fill it in, or drop"):
+        read(path)
+    assert complete(path) == [[4, 5, 6]]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "cell"),
+    [
+        ("e0,e1,e2\n1,x,3\n", 2, "x"),
+        ("e0;e1;e2\n2,0;1,5;3,0\n2,0;1.234,5;3,0\n1;2.345,5;3\n", 3, "1.234,5"),
+        ("n,e0,e1,e2\nx,1.5,2,3\ny,1.5,2,12%\n", 3, "12%"),
+    ],
+)
+def test_a_numbered_column_that_is_not_numeric_is_an_error(text, line, cell, tmp_path):
+    path = table(tmp_path, text)
+    with pytest.raises(FileFormatError, match=rf"a\.csv, line {line}: column \w+ belongs .*'{cell}' is not a number"):
+        open_store(path)
+
+
+def test_a_numbered_column_with_a_role_is_not_a_dimension(tmp_path):
+    store = open_store(table(tmp_path, "e0,e1,e2\n1,x,2\n3,y,4\n"), text="e1")
+    assert store.text.tolist() == ["x", "y"]
+    assert next(store.chunks()).tolist() == ROWS
+
+
+def test_words_in_an_unnamed_column_are_not_a_dimension(tmp_path):
+    assert read(table(tmp_path, ",0,1,2\n0,the,1.0,2\n1,of,3,4\n")) == ROWS
+    with pytest.raises(FileFormatError, match="column 0 belongs to the dimensions 1, 2 by its name, but '5%'"):
+        read(table(tmp_path, ",0,1,2\n0,5%,1.0,2\n1,6,3,4\n"))
+
+
+def test_a_first_line_that_counts_from_zero_is_announced(tmp_path):
+    with pytest.warns(DataWarning, match=r"the first line counts from 0 to 1 and is read as column names") as found:
+        assert read(table(tmp_path, "0,1\n1.0,2.0\n3.0,4.0\n")) == ROWS
+    assert len(found) == 1
+    with pytest.warns(DataWarning, match=r"the first line counts from 0 to 1 and is read as a vector"):
+        assert read(table(tmp_path, "0,1\n1,2\n3,4\n")) == [[0, 1], *ROWS]
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_a_first_column_of_row_numbers_is_announced(start, tmp_path):
+    path = table(tmp_path, "".join(f"{i},0.5,{i}.25\n" for i in range(start, start + 150)))
+    with pytest.warns(DataWarning, match=r'first column counts .*read as a dimension: .*ids="0"'):
+        assert open_store(path).dim == 3
+    store = open_store(path, ids="0")
+    assert (store.dim, store.ids.tolist()[:2]) == (2, [start, start + 1])
+
+
+def test_a_first_line_of_missing_values_is_a_row(tmp_path):
+    for first in ("nan,nan", ",", "NA,null"):
+        assert complete(table(tmp_path, f"{first}\n1,2\n3,4\n")) == ROWS
+
+
 def test_dimensions_without_a_pattern_are_announced(tmp_path):
     path = table(tmp_path, "user_id,height,weight\n1,2,3\n")
     with pytest.warns(
@@ -152,7 +218,9 @@ def test_requested_columns_are_not_dimensions(tmp_path):
         ("a,b\n" + "1,2\n" * 150 + "3,x\n", "line 152: 'x' in column b is not a number"),
         ("a,b\n1,2\n,4\n", "line 3: column a is empty: fill it in, or drop"),
         ("0.5,\n1,2\n3,4\n", "line 1: column 1 is empty: fill it in, or drop"),
-        ("NA,0.5\n1,2\n3,4\n", "line 1: 'NA' in column 0 is not a number"),
+        ("NA,0.5\n1,2\n3,4\n", "line 1: column 0 is NA: fill it in, or drop"),
+        ("NA,5\n1,2\n3,4\n", "line 1: column 0 is NA: fill it in, or drop"),
+        (",\n1,2\n3,4\n", "line 1: column 0 is empty: fill it in, or drop"),
         ("a,b\n1,2\n3\n", "line 3 has 1 cell: need 2, as in the first line"),
         ("a,b\n1,2\n3,4,5\n", "line 3 has 3 cells: need 2, as in the first line"),
         ("a,b\n" + "1,2\n" * 150 + "3,4,5\n", "line 152 has 3 cells: need 2"),
@@ -164,6 +232,7 @@ def test_requested_columns_are_not_dimensions(tmp_path):
         ('v\n"[1, 2]"\n"[3]"\n', "line 3: column v has 1 number: need 2, as in the first row"),
         ('v\n"[1, 2]"\n"[3, x]"\n', "line 3: column v is not a list of numbers"),
         ('v\n"[1, 2]"\n"[3, ..., 4]"\n', "line 3: column v has 3 numbers: need 2"),
+        ('v\n"[1, 2, 3, 4]"\n"[1 2,3 4]"\n', "line 3: column v is not a list of numbers: .*'1 2'"),
         ("v,w\n[],1\n[],2\n", "column v has no numbers in its first row"),
         ("a,b\n1,2\n".encode("utf-16"), "is encoded in UTF-16: save it as UTF-8"),
     ],

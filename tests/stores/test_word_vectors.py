@@ -34,6 +34,9 @@ def read(path):
         ("the 1e-3 -2E2\nof +3 .5\n", (["the", "of"], [[np.float32(1e-3), -200], [3, 0.5]])),
         ("1 0.5 0.5\n2 0.5 0.5\n", (["1", "2"], [[0.5, 0.5], [0.5, 0.5]])),
         ("a\rb 1 2\nc 3 4\n", (["a\rb", "c"], [[1, 2], [3, 4]])),
+        ("the  1  2\nof   3 \t4  \n", (["the", "of"], [[1, 2], [3, 4]])),
+        ("the 1 2\nof  3 4\n. .  3  4\n", (["the", "of", ". ."], [[1, 2], [3, 4], [3, 4]])),
+        ("the 1 2\rof 3 4\r", (["the", "of"], [[1, 2], [3, 4]])),
         ("the 1 2\n\nof 3 4\n\n", (["the", "of"], [[1, 2], [3, 4]])),
         ("the 1 2\nroute 66 3 4\n", (["the", "route 66"], [[1, 2], [3, 4]])),
         ("route 66 1 2\nof 3 4\nin 5 6\n", (["route 66", "of", "in"], [[1, 2], [3, 4], [5, 6]])),
@@ -47,6 +50,7 @@ def test_accepted_text_formats(text, expected, tmp_path):
     ("text", "message"),
     [
         ("the 1 2\nof 3 4\nin 5\n", "line 3 has 1 number after the word: need 2, as in the first line"),
+        ("the 1 2 3\nof 3  4\nin 5 6 7\n", "line 2 has 2 numbers after the word: need 3, as in the first line"),
         ("the 1 2\nof 3 x4\n", "line 2: 'x4' is not a number; need a word and 2 numbers"),
         ("2 2\nthe 1 2\n\nof 3 4y\n", "line 4: '4y' is not a number"),
         ("a sentence of words\n", "line 1: 'a sentence of words' is not a word followed by a vector"),

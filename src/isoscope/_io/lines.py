@@ -63,8 +63,8 @@ class LineBlock:
 def read_lines(path: Path, *, quoted: bool = False) -> Iterator[LineBlock]:
     """Read the non-empty lines of a file, about 2 MB at a time.
 
-    A line ends with LF or CRLF. A UTF-8 byte order mark is removed, and gzip files are decompressed regardless of the
-    file name. The file is closed when the iterator is closed.
+    A line ends with LF or CRLF, or with CR if the first 2 MB contain no LF. A UTF-8 byte order mark is removed, and
+    gzip files are decompressed regardless of the file name. The file is closed when the iterator is closed.
 
     Parameters
     ----------
@@ -86,8 +86,11 @@ def read_lines(path: Path, *, quoted: bool = False) -> Iterator[LineBlock]:
             raise FileFormatError(f"{path} is not a gzip file: it lacks the gzip header; remove .gz from its name")
         file: Any = gzip.GzipFile(fileobj=raw) if zipped else raw
         block = _read_block(file, path).removeprefix(b"\xef\xbb\xbf")
+        ends_in_cr = b"\r" in block and b"\n" not in block
         while block:
             following = _read_block(file, path)
+            if ends_in_cr:
+                block = block.replace(b"\r", b"\n")
             text = tail + block
             cut = text.rfind(b"\n") + 1 if following else len(text)
             text, tail = text[:cut], text[cut:]

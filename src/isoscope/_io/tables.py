@@ -16,7 +16,7 @@ import numpy as np
 
 from isoscope._core.errors import FileFormatError, InputError, MissingValueError, NotFoundError, ShapeError, plural
 from isoscope._io.files import expand_user
-from isoscope._io.lines import choose_delimiter, read_lines
+from isoscope._io.lines import choose_delimiter, has_decimal_comma, read_lines
 
 TableFormat = Literal["csv", "tsv", "json", "parquet"]
 
@@ -127,7 +127,9 @@ def open_table(
     ragged : bool
         Whether rows may have more cells than the first; the extra cells are ignored.
     spaces : bool
-        Whether a TSV line without tabs is split at spaces.
+        Whether the table contains ids and numbers, so that a TSV line without tabs is split at spaces. In CSV, decimal
+        commas between semicolons become decimal points. If a space follows each delimiter of the first line, spaces
+        around cells are removed. Quoted cells remain as they are.
 
     Examples
     --------
@@ -168,8 +170,16 @@ def _open_delimited(path: Path, quoted: bool, header: bool | None, ragged: bool,
     first, first_number = _first_line(path, quoted)
     delimiter = choose_delimiter(first) if quoted else "\t"
 
+    has_spaces = all(cell.startswith(" ") for cell in first.split(delimiter)[1:])
+
+    def tidy(cell: str) -> str:
+        cell = cell.strip() if has_spaces else cell
+        return cell.replace(",", ".") if delimiter == ";" and has_decimal_comma(cell) else cell
+
     def split(line: str) -> list[str]:
-        return line.split() if spaces and not quoted and "\t" not in line else split_cells(line, delimiter)
+        if spaces and not quoted and "\t" not in line:
+            return line.split()
+        return split_cells(line, delimiter, tidy=tidy if spaces and quoted else None)
 
     cells = split(first)
     has_names = not any(map(is_number, cells)) if header is None else header
@@ -208,8 +218,8 @@ def _first_line(path: Path, quoted: bool) -> tuple[str, int]:
     raise MissingValueError(f"{path} is empty: need at least one row")
 
 
-def split_cells(line: str, delimiter: str) -> list[str]:
-    """Return the cells of a line; a cell may have any length.
+def split_cells(line: str, delimiter: str, *, tidy: Callable[[str], str] | None = None) -> list[str]:
+    """Return the cells of a line; a cell may have any length. `tidy` changes the cells without quotes.
 
     A cell that begins with a double quote ends at the next unpaired double quote; a pair of double quotes inside it
     stands for one. Quotes elsewhere are ordinary characters. If the delimiter is a tab, all quotes are ordinary
@@ -219,13 +229,18 @@ def split_cells(line: str, delimiter: str) -> list[str]:
     ['a', 'b, "c" d', '5" disk']
     """
     if delimiter == "\t" or '"' not in line:
-        return line.split(delimiter)
-    cells, place, pattern = [], 0, _cell_pattern(delimiter)
+        cells = line.split(delimiter)
+        return cells if tidy is None else [*map(tidy, cells)]
+    cells = []
+    place, pattern = 0, _cell_pattern(delimiter)
     while place <= len(line):
         match = pattern.match(line, place)
         assert match is not None  # every string begins with a cell, possibly an empty one
         inside, rest = match.groups()
-        cells.append(rest if inside is None else inside.replace('""', '"') + rest)
+        if inside is None:
+            cells.append(rest if tidy is None else tidy(rest))
+        else:
+            cells.append(inside.replace('""', '"') + rest)
         place = match.end() + 1
     return cells
 

@@ -13,8 +13,15 @@ import numpy as np
 
 from isoscope._core.errors import FileFormatError, MissingValueError, ShapeError, plural
 from isoscope._core.missing import DROP_HINT
-from isoscope._io.tables import check_unique
-from isoscope.stores.columns import choose_columns, choose_dimensions, choose_vectors, have_common_pattern
+from isoscope._io.tables import check_unique, is_number
+from isoscope.stores.columns import (
+    choose_columns,
+    choose_dimensions,
+    choose_vectors,
+    have_common_pattern,
+    is_position,
+    not_numbers_error,
+)
 from isoscope.stores.in_memory import check_rows, file_identity
 from isoscope.stores.ipc_slices import SliceCopier, is_sliceable
 from isoscope.stores.store import Piece, Store
@@ -54,7 +61,9 @@ class ArrowStore(Store):
         with _reraise_as_input_error(where):
             fields = {field.name: _storage(field.type) for field in pieces.schema}
         check_unique(pieces.schema.names, where)
-        self._lists, plain = _find_vector_columns(fields, wanted, where)
+        unnamed = [name for name, kind in fields.items() if is_position(name) and _may_be_words(kind)]
+        words = {name for name in unnamed if not self._contains_numbers(name)}
+        self._lists, plain = _find_vector_columns(fields, words, wanted, where)
         if not sum(pieces.lengths):
             raise MissingValueError(f"{where} has no rows: need at least one vector")
         self._ends = np.cumsum(pieces.lengths)
@@ -146,13 +155,26 @@ class ArrowStore(Store):
         return values
 
     def _first_length(self) -> int:
+        import pyarrow.compute as pc
+
         for piece, length in enumerate(self._pieces.lengths):
             if length:
                 for batch in self._batches(piece, self._lists, 1_024):
-                    lists = _storage_array(batch.column(0))
-                    if lists.null_count < len(lists):
-                        return len(lists[int(np.argmax(lists.is_valid().to_numpy(zero_copy_only=False)))])
-        raise MissingValueError(f"{self._where}: column {self._lists[0]} is null in all rows: need at least one vector")
+                    lengths = pc.list_value_length(_storage_array(batch.column(0))).fill_null(0)
+                    filled = lengths.filter(pc.greater(lengths, 0))
+                    if len(filled):
+                        return int(filled[0].as_py())
+        raise MissingValueError(
+            f"{self._where}: column {self._lists[0]} is null or empty in all rows: need at least one vector"
+        )
+
+    def _contains_numbers(self, name: str) -> bool:
+        """Return whether one of the first values in a column can be read as a number."""
+        piece = next((i for i, length in enumerate(self._pieces.lengths) if length), None)
+        if piece is None:
+            return False
+        first = next(self._batches(piece, [name], 1_024))
+        return any(map(is_number, _storage_array(first.column(0)).to_pylist()))
 
     def _matrix(self, batch: Any, rows: Sequence[int] | np.ndarray) -> np.ndarray:
         """Return the vectors of a record batch, an (m, d) array; `rows` are their row numbers, for messages."""
@@ -168,6 +190,13 @@ class ArrowStore(Store):
             row = rows[_first_null(lists)]
             raise MissingValueError(f"{self._where}: column {name} is null in row {row}: fill it in, or {DROP_HINT}")
         lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
+        if (lengths == 0).any() and self.dim:
+            if self._required is not None:
+                return self._with_missing_rows(batch, lengths == 0, rows)
+            row = rows[int(np.argmax(lengths == 0))]
+            raise MissingValueError(
+                f"{self._where}: column {name} has an empty list in row {row}: fill it in, or {DROP_HINT}"
+            )
         if (lengths != self.dim).any():
             at = int(np.argmax(lengths != self.dim))
             raise ShapeError(
@@ -195,14 +224,19 @@ class ArrowStore(Store):
         return matrix
 
     def _stack_columns(self, batch: Any, rows: Sequence[int] | np.ndarray) -> np.ndarray:
+        import pyarrow as pa
+        import pyarrow.types as kinds
+
         matrix = np.empty((len(batch), self.dim), self.dtype)
         for i, name in enumerate(self._lists):
-            numbers = batch.column(name)
+            numbers = _storage_array(batch.column(name))
             if numbers.null_count:
                 if self._required is not None:
                     return self._with_missing_rows(batch, _any_null(batch, self._lists), rows)
                 row = rows[_first_null(numbers)]
                 raise MissingValueError(f"{self._where}: column {name} is null in row {row}: fix it, or {DROP_HINT}")
+            if kinds.is_decimal(numbers.type):
+                numbers = numbers.cast(pa.float64())
             matrix[:, i] = numbers.to_numpy(zero_copy_only=False)
         return matrix
 
@@ -393,7 +427,10 @@ def _reraise_as_input_error(where: str) -> Iterator[None]:
 def _numpy_dtype(kind: Any) -> np.dtype[Any]:
     """Return the dtype of an Arrow type of numbers; `to_pandas_dtype` needs pandas before pyarrow 26."""
     import pyarrow as pa
+    import pyarrow.types as kinds
 
+    if kinds.is_decimal(kind) or kinds.is_null(kind):
+        return np.dtype(np.float64)
     dtype: np.dtype[Any] = pa.array([], kind).to_numpy(zero_copy_only=False).dtype
     return dtype
 
@@ -409,23 +446,41 @@ def _is_damage(requested: int, where: str) -> bool:
         return False
 
 
-def _find_vector_columns(fields: dict[str, Any], wanted: ColumnSpec, where: str) -> tuple[list[str], list[str]]:
-    """Return the vector column, or one column for each dimension, and the columns of scalars."""
-    import pyarrow.types as kinds
+def _find_vector_columns(
+    fields: dict[str, Any], words: set[str], wanted: ColumnSpec, where: str
+) -> tuple[list[str], list[str]]:
+    """Return the vector column, or one column for each dimension, and the columns of scalars.
 
-    def is_number(kind: Any) -> bool:
-        return bool(kinds.is_floating(kind) or kinds.is_integer(kind))
+    `words` are columns with a number as the name that contain no numbers, and so are not dimensions.
+    """
+    import pyarrow.types as kinds
 
     floats = [n for n, kind in fields.items() if _is_list(kind) and kinds.is_floating(kind.value_type)]
     integers = [n for n, kind in fields.items() if _is_list(kind) and kinds.is_integer(kind.value_type)]
     plain = [n for n, kind in fields.items() if not kinds.is_nested(kind)]
-    numbers = choose_dimensions([n for n in plain if is_number(fields[n])], wanted)
+    names = [n for n in fields if n not in words]
+    numbers = choose_dimensions([n for n in names if _is_numeric(fields[n])], wanted, names)
     if (
         wanted.vectors is not None or floats or integers or len(numbers) < 2
     ):  # a single column of numbers is not a vector
         named = floats + integers if wanted.vectors is not None else floats or integers
         return [choose_vectors(named, wanted, where, others=list(fields))], plain
+    for name in numbers:
+        if not _is_numeric(fields[name]) and not kinds.is_null(fields[name]):
+            raise not_numbers_error(where, name, f"its type is {fields[name]}", numbers)
     return numbers, [n for n in plain if n not in numbers]
+
+
+def _is_numeric(kind: Any) -> bool:
+    import pyarrow.types as kinds
+
+    return bool(kinds.is_floating(kind) or kinds.is_integer(kind) or kinds.is_decimal(kind))
+
+
+def _may_be_words(kind: Any) -> bool:
+    import pyarrow.types as kinds
+
+    return not (_is_numeric(kind) or kinds.is_boolean(kind) or kinds.is_null(kind) or kinds.is_nested(kind))
 
 
 def _is_list(kind: Any) -> bool:

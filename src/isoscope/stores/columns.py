@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from isoscope._core.errors import (
+    FileFormatError,
     InputError,
     MissingValueError,
     NotFoundError,
@@ -135,27 +136,34 @@ def choose_columns(
     return chosen
 
 
-def choose_dimensions(numeric: Sequence[str], wanted: ColumnSpec) -> list[str]:
-    """Return the numeric columns that are dimensions of the vectors, excluding ids, labels and similar columns.
+def choose_dimensions(numeric: Sequence[str], wanted: ColumnSpec, names: Sequence[str] = ()) -> list[str]:
+    """Return the columns that are dimensions of the vectors, excluding ids, labels and similar columns.
 
-    If at least half of the columns have names that differ only in a number, only these are dimensions.
+    If at least half of the numeric columns have names that differ only in a number, only these are dimensions. Other
+    columns among `names`, all columns of the table, that have such a name are then dimensions too, although their
+    values are not numbers: without them the vectors would lack a dimension. Case and spaces around names are ignored.
 
     >>> choose_dimensions(["e0", "e1", "e2", "price", "user_id"], ColumnSpec())
     ['e0', 'e1', 'e2']
     >>> choose_dimensions(["height", "price", "user_id"], ColumnSpec())
     ['height', 'price']
+    >>> choose_dimensions(["e0", "e2", "price"], ColumnSpec(), ["e0", "e1", "e2", "price", "title"])
+    ['e0', 'e1', 'e2']
     """
-    lower = {name.lower() for name in numeric}
+    lower = {name.strip().lower() for name in numeric}
     usual = _IDENTITIES.union(*_USUAL.values()) - ({"y"} if "x" in lower else set())
-    names = [
+    possible = [
         name
-        for name in numeric
-        if name not in wanted.names and name.lower() not in usual and not name.lower().endswith("id")
+        for name in names or numeric
+        if name not in wanted.names and name.strip().lower() not in usual and not name.strip().lower().endswith("id")
     ]
-    families = Counter(filter(None, map(_family, names))).most_common()
-    if families and 2 * families[0][1] >= len(names) and (len(families) == 1 or families[0][1] > families[1][1]):
-        return [name for name in names if _family(name) == families[0][0]]
-    return names
+    chosen = [name for name in possible if name in set(numeric)]
+    families = Counter(filter(None, map(_family, chosen))).most_common()
+    if families and 2 * families[0][1] >= len(chosen) and (len(families) == 1 or families[0][1] > families[1][1]):
+        family, count = families[0]
+        members = [name for name in possible if _family(name) == family]
+        return members if count > 1 or len(members) == 2 else [name for name in members if name in chosen]
+    return chosen
 
 
 def have_common_pattern(names: Sequence[str]) -> bool:
@@ -164,9 +172,23 @@ def have_common_pattern(names: Sequence[str]) -> bool:
     return (len(families) == 1 and None not in families) or all(len(name.strip()) == 1 for name in names)
 
 
+def is_position(name: str) -> bool:
+    """Return whether a name is only a number, as libraries call columns without a name."""
+    return name.strip().isdigit()
+
+
+def not_numbers_error(where: str, name: str, what: str, dimensions: Sequence[str]) -> FileFormatError:
+    """Return the error for a column that is a dimension by its name, but whose values are not numbers."""
+    others = format_names([each.strip() for each in dimensions if each != name])
+    return FileFormatError(
+        f"{where}: column {name.strip()} belongs to the dimensions {others} by its name, but {what}: convert it to "
+        f'numbers, rename it, or give it a role, such as text="{name}" (on the command line: --columns text={name})'
+    )
+
+
 def _family(name: str) -> tuple[str, str] | None:
     """Return what the names of related columns have in common: the text before and after their last number."""
-    numbered = _NUMBERED.fullmatch(name)
+    numbered = _NUMBERED.fullmatch(name.strip().lower())
     return (numbered[1], numbered[2]) if numbered else None
 
 

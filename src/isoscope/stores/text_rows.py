@@ -10,17 +10,25 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from isoscope._core.errors import FileFormatError, MissingValueError, ParameterError, ShapeError, plural
+from isoscope._core.errors import FileFormatError, MissingValueError, ParameterError, ShapeError, plural, warn_data
 from isoscope._core.missing import DROP_HINT
 from isoscope._io.lines import LineBlock, choose_delimiter, has_decimal_comma, parse_numbers, read_lines
 from isoscope._io.tables import check_unique, parse_integer, parse_json_line, split_cells
-from isoscope.stores.columns import choose_columns, choose_dimensions, choose_vectors, have_common_pattern
+from isoscope.stores.columns import (
+    choose_columns,
+    choose_dimensions,
+    choose_vectors,
+    have_common_pattern,
+    is_position,
+    not_numbers_error,
+)
 from isoscope.stores.store import Piece, Store
 
 if TYPE_CHECKING:
     from isoscope.stores.columns import ColumnSpec
 
 _SAMPLE = 100  # number of rows that determine which columns are numeric
+_MISSING = {"", "na", "n/a", "#n/a", "<na>", "nan", "-nan", "null", "none"}  # in any case, as pandas reads them
 
 
 class LineFormat(Protocol):
@@ -228,14 +236,15 @@ class _CellLines:
         matrix = np.empty((len(block), self.dim))
         for i, (row, number) in enumerate(zip(self.rows(block), block.numbers, strict=True)):
             for j, cell in enumerate(self.cells):
-                empty = not row[cell].strip()
+                absent = _is_missing(row[cell])
                 try:
-                    matrix[i, j] = np.nan if empty and missing else float(row[cell].replace(self.decimal, "."))
+                    matrix[i, j] = np.nan if absent and missing else float(row[cell].replace(self.decimal, "."))
                 except ValueError:
                     where = f"{self.path}, line {number}"
-                    if empty:
+                    if absent:
                         raise MissingValueError(
-                            f"{where}: column {self.names[cell]} is empty: fill it in, or {DROP_HINT}"
+                            f"{where}: column {self.names[cell]} is {row[cell].strip() or 'empty'}: fill it in, or "
+                            f"{DROP_HINT}"
                         ) from None
                     raise FileFormatError(
                         f"{where}: {row[cell][:30]!r} in column {self.names[cell]} is not a number"
@@ -259,13 +268,13 @@ class _CellLines:
                     )
                 matrix[i] = np.nan
                 continue
-            if len(numbers) != self.dim:
+            if len(numbers) != self.dim and all(len(item.split()) < 2 for item in numbers):
                 raise ShapeError(
                     f"{self.path}, line {number}: column {self.names[cell]} has {plural(len(numbers), 'number')}: "
                     f"need {self.dim}, as in the first row"
                 )
             try:
-                matrix[i] = numbers
+                matrix[i] = [np.nan if missing and _is_missing(item) else float(item) for item in numbers]
             except ValueError as error:
                 raise FileFormatError(
                     f"{self.path}, line {number}: column {self.names[cell]} is not a list of numbers: {error}"
@@ -288,7 +297,7 @@ def open_text_table(path: Path, wanted: ColumnSpec) -> Store:
     if has_decimal_commas:
         head, *rows = map(_with_decimal_points, (head, *rows))
     has_names = _are_names(head, rows)
-    names = head if has_names else [str(i) for i in range(len(head))]
+    names = _tidy_names(head) if has_names else [str(i) for i in range(len(head))]
     check_unique(names, f"{path}, line 1,")
     form = _CellLines(path, names, delimiter, int(has_names))
     form.decimal = "," if has_decimal_commas else "."
@@ -298,7 +307,9 @@ def open_text_table(path: Path, wanted: ColumnSpec) -> Store:
     cells = form.rows(sample)
     if has_decimal_commas:
         cells = [*map(_with_decimal_points, cells)]
-    store = LineStore(path, form, _choose_columns(form, cells, wanted))
+    store = LineStore(path, form, _choose_columns(form, sample, cells, wanted))
+    if not form.has_lists:
+        _warn_of_counted_cells(form, head, cells)
     dimensions = [names[cell] for cell in form.cells]
     if not form.has_lists and not have_common_pattern(dimensions):
         store.guessed_dimensions = tuple(dimensions)
@@ -319,13 +330,15 @@ def _first_lines(path: Path, *, quoted: bool) -> LineBlock:
 def _are_names(head: list[str], rows: list[list[str]]) -> bool:
     """Return whether the first line has column names: no numbers, words above numbers, or the numbers 0, 1, 2, …
 
-    A first line of numbers with an empty cell is a data row, which must not be lost.
+    A first line of missing values, or of numbers with an empty cell, is a data row, which must not be lost.
     """
+    if all(map(_is_missing, head)):
+        return False
     numbers = [cell for cell in head if _is_number(cell) or cell.lstrip().startswith("[")]
     if not numbers:
         return True
     rows = [row for row in rows if len(row) == len(head)]
-    words = [i for i, cell in enumerate(head) if cell.strip() and not _can_parse(float, cell)]
+    words = [i for i, cell in enumerate(head) if not (_is_missing(cell) or _can_parse(float, cell))]
     if all(cell.isdigit() for cell in numbers) and any(all(_is_number(row[i]) for row in rows) for i in words if rows):
         return True
     counted = [str(i) for i in range(len(numbers))]
@@ -333,17 +346,51 @@ def _are_names(head: list[str], rows: list[list[str]]) -> bool:
     return numbers == counted and fractions
 
 
-def _choose_columns(form: _CellLines, sample: list[list[str]], wanted: ColumnSpec) -> dict[str, str]:
+def _tidy_names(head: list[str]) -> list[str]:
+    """Return column names without spaces around them, and without the # with which `numpy.savetxt` begins a header."""
+    names = [name.strip() for name in head]
+    return [names[0].removeprefix("#").lstrip() or names[0], *names[1:]]
+
+
+def _warn_of_counted_cells(form: _CellLines, head: list[str], rows: list[list[str]]) -> None:
+    """Warn if the first line counts 0, 1, 2, …, and so may be names or a vector, or if the first column counts rows."""
+    cells = [cell.strip() for cell in head]
+    if cells == [str(i) for i in range(len(cells))]:
+        meaning = "column names; if it is a vector, add a line with names before it"
+        if not form.skip:
+            meaning = "a vector; if it contains the names of the columns, remove it"
+        warn_data(f"{form.path}: the first line counts from {cells[0]} to {cells[-1]} and is read as {meaning}")
+    first = [row[0].strip() for row in rows]
+    is_count = any(first == [str(i) for i in range(start, start + len(first))] for start in (0, 1))
+    if not form.skip and 0 in form.cells and is_count and len(first) > 2:
+        warn_data(
+            f"{form.path} has no header line, and its first column counts {first[0]}, {first[1]}, {first[2]}, …; it is "
+            'read as a dimension: if it contains row numbers, pass ids="0" (on the command line: --columns ids=0)'
+        )
+
+
+def _choose_columns(form: _CellLines, lines: LineBlock, sample: list[list[str]], wanted: ColumnSpec) -> dict[str, str]:
     """Choose the vector columns from the first rows and set them; return the column of each role."""
     where, names = str(form.path), form.names
-    lists, numbers = [], []
+    lists, numbers, texts, words = [], [], {}, set()
     for i, name in enumerate(names):
-        filled = [row[i] for row in sample if row[i].strip()]
+        filled = [row[i] for row in sample if not _is_missing(row[i])]
+        count = sum(map(_is_number, filled))
         if filled and all(cell.lstrip().startswith("[") for cell in filled):
             lists.append(name)
-        elif 2 * sum(map(_is_number, filled)) > len(filled):  # an invalid cell is an error; the column is kept
+        elif 2 * count > len(filled):  # an invalid cell is an error; the column is kept
             numbers.append(name)
-    numbers = choose_dimensions(numbers, wanted)
+        elif filled:
+            texts[name] = next(
+                (number, row[i])
+                for row, number in zip(sample, lines.numbers, strict=True)
+                if not (_is_missing(row[i]) or _is_number(row[i]))
+            )
+            if is_position(name) and not count:
+                words.add(name)
+        elif not form.skip and i == len(names) - 1 and not any(row[i].strip() for row in sample):
+            words.add(name)  # lines that end with a delimiter
+    numbers = choose_dimensions(numbers, wanted, [name for name in names if name not in words])
     if wanted.vectors is not None or lists or len(numbers) < 2:  # a single column of numbers is not a vector
         vectors = choose_vectors(lists, wanted, where, others=names)
         form.has_lists, form.cells = True, [names.index(vectors)]
@@ -351,6 +398,9 @@ def _choose_columns(form: _CellLines, sample: list[list[str]], wanted: ColumnSpe
         if not form.dim:
             raise ShapeError(f"{where}: column {vectors} has no numbers in its first row: need at least one number")
     else:
+        for name in filter(texts.get, numbers):
+            number, cell = texts[name]
+            raise not_numbers_error(f"{where}, line {number}", name, f"{cell[:30]!r} is not a number", numbers)
         form.cells = [names.index(name) for name in numbers]
         form.dim = len(form.cells)
     used = {names[cell] for cell in form.cells}
@@ -373,8 +423,17 @@ def _with_decimal_points(cells: list[str]) -> list[str]:
 
 
 def _list_items(cell: str) -> list[str]:
-    """Return the numbers in "[0.1, 0.2]", or in NumPy's "[0.1 0.2]"."""
-    return cell.strip().removeprefix("[").removesuffix("]").replace(",", " ").split()
+    """Return the numbers in "[0.1, 0.2]", or in NumPy's "[0.1 0.2]".
+
+    >>> _list_items("[1, 2]"), _list_items("[1. 2.]"), _list_items("[1 2, 3]")
+    (['1', '2'], ['1.', '2.'], ['1 2', '3'])
+    """
+    inside = cell.strip().removeprefix("[").removesuffix("]").strip()
+    return [item.strip() for item in inside.removesuffix(",").split(",")] if "," in inside else inside.split()
+
+
+def _is_missing(cell: str) -> bool:
+    return cell.strip().lower() in _MISSING
 
 
 def _is_number(cell: str) -> bool:
@@ -444,7 +503,7 @@ class _JsonLines:
         matrix = np.full((len(block), self.dim), np.nan, self.dtype)
         for i, (line, number) in enumerate(zip(block.lines, block.numbers, strict=True)):
             vector = self._vector(line, number)
-            if missing and (vector is None or (isinstance(vector, list) and None in vector)):
+            if missing and (vector is None or (isinstance(vector, list) and (not vector or None in vector))):
                 continue
             self._check(vector, number)
             matrix[i] = vector
@@ -466,7 +525,7 @@ class _JsonLines:
         if not isinstance(vector, list):
             raise FileFormatError(f"{where}: {json.dumps(vector)[:30]} is not a list of numbers")
         for value in vector:
-            if not isinstance(value, int | float):
+            if not _is_json_number(value):
                 if value is None:
                     raise MissingValueError(f"{where}: null in the vector is not a number: fix it, or {DROP_HINT}")
                 raise FileFormatError(f"{where}: {json.dumps(value)[:30]} in the vector is not a number")
@@ -514,7 +573,11 @@ def open_json_lines(path: Path, wanted: ColumnSpec) -> Store:
 
 
 def _is_vector(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(item, int | float) for item in value)
+    return isinstance(value, list) and bool(value) and all(map(_is_json_number, value))
+
+
+def _is_json_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _is_vector_line(line: bytes) -> bool:

@@ -59,7 +59,11 @@ class _WordLines:
         return [word.decode("utf-8", "backslashreplace") for word in words]
 
     def _parts(self, line: bytes, number: int) -> list[bytes]:
-        parts = line.rstrip(b" \t").replace(b"\t", b" ").rsplit(b" ", self.dim)
+        tidy = line.rstrip(b" \t").replace(b"\t", b" ")
+        parts = tidy.rsplit(b" ", self.dim)
+        if b"" in parts[1:]:  # several spaces between the numbers
+            parts = tidy.rsplit(None, self.dim)
+        parts[0] = parts[0].rstrip(b" ") or parts[0]
         first, space, last = parts[0].rpartition(b" ")
         if len(parts) <= self.dim or (first and space and _is_fraction(last)):
             raise FileFormatError(
