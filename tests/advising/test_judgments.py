@@ -111,7 +111,9 @@ def test_qrels_from_lists_and_tables():
 
 def test_missing_judgments_can_be_dropped(tmp_path):
     path = written(tmp_path, "q1\td1\t1\nq1\td2\t\nq2\td1\tnan\nq2\td3\t1\n")
-    with pytest.raises(MissingValueError, match=r"line 2: the relevance is missing .2 judgments are incomplete.: .*--missing drop"):
+    with pytest.raises(
+        MissingValueError, match=r"line 2: the relevance is missing .2 judgments are incomplete.: .*--missing drop"
+    ):
         read_qrels(path)
     assert read_qrels(path, "drop") == {"q1": {"d1": 1.0}, "q2": {"d3": 1.0}}
     assert read_qrels(path, "drop").dropped == 2
@@ -245,7 +247,7 @@ def test_pairs_from_lists_and_tables():
 
 def test_missing_pairs_can_be_dropped(tmp_path):
     rows = [*PAIRS, ("a", "b", None), (None, "b", 1.0), ("a", float("nan"), 1.0), ("a", "b", float("inf"))]
-    with pytest.raises(MissingValueError, match="score of pair 24 is missing .4 judgments are incomplete"):
+    with pytest.raises(MissingValueError, match=r"score of pair 24 is missing .4 judgments are incomplete"):
         read_pairs(rows)
     found = read_pairs(rows, "drop")
     assert_meant(found)

@@ -338,7 +338,7 @@ def test_a_custom_file_and_a_regularizer_object(place, tmp_path):
     again = finetune(place / "encoder", train=tmp_path / "mood.csv", output=tmp_path / "again", **QUICK, dev_share=0.2)
     assert again.settings.data == found.settings.data
     for task in ({}, {"task": "cola", "train": tmp_path / "mood.csv"}):
-        with pytest.raises(InputError, match="train= .*: pass one of them"):
+        with pytest.raises(InputError, match=r"train= .*: pass one of them"):
             finetune(place / "encoder", output=tmp_path / "none", **task)
 
 

@@ -152,5 +152,7 @@ def test_an_archive_with_an_impossible_array_raises(tmp_path):
         with zipfile.ZipFile(tmp_path / "a.npz", "a") as archive:
             about = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {header}}}"
             archive.writestr(f"{name}.npy", npy_with_header(about))
-    with pytest.raises(FileFormatError, match=r"a\.npz is a damaged .*array x has fewer values than its shape \(9999999999999, 4\)"):
+    with pytest.raises(
+        FileFormatError, match=r"a\.npz is a damaged .*array x has fewer values than its shape \(9999999999999, 4\)"
+    ):
         open_store(tmp_path / "a.npz")
