@@ -407,8 +407,9 @@ class Outcomes:
                 f"less than half of that correlation. {len(self.unclear)} other runs are not counted, such as faulty "
                 f"ones that learned anyway. The probe has {PROBE} texts, measured {MEASUREMENTS} times. The thresholds "
                 f"were chosen on every second configuration: {_format(chosen)}. {same} The first table shows the other "
-                "configurations, which the choice did not see. “Labels” means that the labels of the probe and the "
-                f"loss are known. Versions: isoscope {version('isoscope')}, torch {version('torch')}, transformers "
+                "configurations, which were not used to choose the thresholds. The conditions of the rule were written "
+                "before, with some of these runs known, so the first table may be optimistic. “Labels” means that the "
+                f"labels of the probe and the loss are known. Versions: isoscope {version('isoscope')}, torch {version('torch')}, transformers "
                 f"{version('transformers')}, {platform.machine()}.",
                 "",
                 "| rule | known | false alarms | collapses detected |",
