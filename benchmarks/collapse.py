@@ -409,7 +409,8 @@ class Outcomes:
                 f"were chosen on every second configuration: {_format(chosen)}. {same} The first table shows the other "
                 "configurations, which were not used to choose the thresholds. The conditions of the rule were written "
                 "before, with some of these runs known, so the first table may be optimistic. “Labels” means that the "
-                f"labels of the probe and the loss are known. Versions: isoscope {version('isoscope')}, torch {version('torch')}, transformers "
+                f"labels of the probe and the loss are known. Versions: isoscope {version('isoscope')}, torch "
+                f"{version('torch')}, transformers "
                 f"{version('transformers')}, {platform.machine()}.",
                 "",
                 "| rule | known | false alarms | collapses detected |",

@@ -52,6 +52,16 @@ def test_numbers_that_count_from_1_are_refused(search, by_query, by_document):
     assert right.trials[0]["ndcg@10"].value > 0.5
 
 
+def test_the_source_whose_numbers_count_from_1_is_named(search):
+    corpus, queries, qrels = search
+    frame = pd.DataFrame({"embedding": list(corpus)})
+    with pytest.raises(NotFoundError, match="refer to rows of data frame by numbers from 2 to 181"):
+        isoscope.advise(frame, queries=queries, qrels=shifted(qrels, 0, 1), candidates=[])
+    qrels = {query: of for query, of in qrels.items() if int(query) < QUERIES - 1}
+    with pytest.raises(NotFoundError, match="refer to rows of array by numbers from 1 to 59"):
+        isoscope.advise(frame, queries=queries, qrels=shifted(qrels, 1, 0), candidates=[])
+
+
 def is_refused(corpus, queries, qrels):
     try:
         isoscope.advise(corpus, queries=queries, qrels=qrels, candidates=[])
