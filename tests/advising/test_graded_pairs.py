@@ -84,7 +84,7 @@ def test_new_rows_are_scored_by_repairs_fitted_without_them(rng):
 
 def test_new_rows_need_rows_to_fit_on(rng):
     first, second = np.full(60, 0), np.arange(1, 61)
-    with pytest.raises(InputError, match="must fit on at least half of the rows"):
+    with pytest.raises(InputError, match="must be fitted to at least half of the rows"):
         GradedPairs(rows_of(rng.standard_normal((61, 4))), first, second, rng.random(60), "cosine", 2, 0, new_rows=True)
 
 

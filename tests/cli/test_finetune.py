@@ -73,7 +73,7 @@ def test_custom_files_and_json_on_standard_output(here, capsys):
 
 
 WRONG = {
-    "a TASK or --train FILE": ["encoder", "-o", "run"],
+    "TASK or --train FILE": ["encoder", "-o", "run"],
     "--data": ["encoder", "cola", "-o", "run"],
     "--seeds one: need a number of seeds, such as 3": [
         "encoder",

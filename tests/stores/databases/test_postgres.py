@@ -118,7 +118,7 @@ def test_composite_keys_raise_and_a_generated_column_replaces_them(postgres):
         "FROM generate_series(0, 9) i, generate_series(0, 9) j ORDER BY random()",
     )
     with pytest.raises(
-        ParameterError, match=r"several columns \(a, b\): .*&key=NAME; if needed, create a view or a generated column"
+        ParameterError, match=r"several columns \(a, b\): .*&key=NAME; if there is none, create a view or a generated column"
     ):
         isoscope.open_store(postgres.url("pairs"))
     with pytest.raises(
