@@ -86,7 +86,7 @@ bench-scale: .venv-bench/done .venv-test/done
 	.venv-bench/bin/python benchmarks/scale.py --page docs/scale.md
 	.venv-test/bin/python -m pytest -m heavy tests
 
-# False prescriptions, power and delivered gains of the advisor (an hour on 2 idle cores); writes the tables in
+# False recommendations, power and delivered gains of the advisor (an hour on 2 idle cores); writes the tables in
 # docs/advisor.md. Rerun it to resume.
 # make calibration RUNS=folder [DATA=vectors made by make advisor]
 calibration: .venv-bench/done

@@ -3,7 +3,7 @@
 python benchmarks/advisor.py VECTORS --page docs/advisor.md
 
 VECTORS is the output folder of benchmarks/advisor_data.py. Each table is the result of the command shown above it. The
-prescribed repair is then scored on a part of the data set that the advisor has not seen.
+recommended repair is then scored on a part of the data set that the advisor has not seen.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def on_queries(repair: Any, vectors: Path, model: str) -> float:
 
 
 def afresh(run: Run, judge: Any, vectors: Path, model: str, what: str) -> str:
-    """Return a sentence that compares the score on unseen data before and after the prescribed repair."""
+    """Return a sentence that compares the score on unseen data before and after the recommended repair."""
     before = judge(isoscope.Chain().fit(np.zeros((2, run.found["source"]["dimensions"]))), vectors, model)
     after = judge(isoscope.load_transform(run.repair), vectors, model)
     if run.found["choice"] == "as it is":
@@ -142,7 +142,7 @@ def weak_evidence(runs: dict[str, tuple[Run, Run]]) -> str:
         stable = spearmanr(blind.column("stability")[order], told.column("spearman"))[0]
         chosen = blind.found["choice"]
         lines.append(
-            _row([f"{MODELS[model]} (prescribed without labels: {chosen})", format_signed(iso), format_signed(stable)])
+            _row([f"{MODELS[model]} (recommended without labels: {chosen})", format_signed(iso), format_signed(stable)])
         )
     return "\n".join(lines)
 

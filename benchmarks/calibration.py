@@ -1,4 +1,4 @@
-"""Measure how often the advisor prescribes a repair when none can help, and how much it gains when one can.
+"""Measure how often the advisor recommends a repair when none can help, and how much it gains when one can.
 
 python benchmarks/calibration.py RUNS [--data VECTORS] [--full] [--page docs/advisor.md]
 
@@ -429,8 +429,8 @@ def collect(folder: Path, full: bool, data: Path | None) -> dict[str, list[dict[
                     file.write(json.dumps(of) + "\n")
                     file.flush()
             results[key] = [done[number] for number in range(cell.runs)]
-            prescribed = sum(of["choice"] != "as it is" for of in results[key])
-            print(f"{key}: {prescribed} of {cell.runs} runs prescribe a repair", file=sys.stderr)
+            recommended = sum(of["choice"] != "as it is" for of in results[key])
+            print(f"{key}: {recommended} of {cell.runs} runs recommend a repair", file=sys.stderr)
     return results
 
 
@@ -442,8 +442,8 @@ def interval(count: int, runs: int) -> str:
 
 
 def false_table(results: dict[str, list[dict[str, Any]]], grid: list[Cell]) -> str:
-    """Return a table of how often a repair is prescribed when nothing can be gained."""
-    lines = ["| task | data | runs | prescribes a repair [95%] |", "|---|---|---|---|"]
+    """Return a table of how often a repair is recommended when nothing can be gained."""
+    lines = ["| task | data | runs | recommends a repair [95%] |", "|---|---|---|---|"]
     for task in ("retrieval", "pairs", "labels", "none"):
         pooled = [0, 0]
         for cell in (cell for cell in grid if cell.task == task and not cell.helps):
@@ -457,9 +457,9 @@ def false_table(results: dict[str, list[dict[str, Any]]], grid: list[Cell]) -> s
 
 
 def power_table(results: dict[str, list[dict[str, Any]]], grid: list[Cell], *, real: bool) -> str:
-    """Return a table of prescriptions, predicted gains, actual gains and regret when a repair can help."""
+    """Return a table of recommendations, predicted gains, actual gains and regret when a repair can help."""
     lines = [
-        "| task | data | runs | prescribed | predicted gain | actual gain | difference | best gain | regret |",
+        "| task | data | runs | recommended | predicted gain | actual gain | difference | best gain | regret |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for cell in (cell for cell in grid if cell.helps and cell.real is real):
@@ -488,7 +488,7 @@ def main() -> None:
     grid = list(cells(arguments.full, arguments.data))
     results = collect(arguments.runs, arguments.full, arguments.data)
     tables = {
-        "false-prescriptions": false_table(results, grid),
+        "false-recommendations": false_table(results, grid),
         "power": power_table(results, grid, real=False),
         "delivery": power_table(results, grid, real=True),
     }

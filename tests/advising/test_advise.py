@@ -1,4 +1,4 @@
-"""The advice end to end: repairs that help are prescribed, good vectors are left alone, results are saved."""
+"""The advice end to end: repairs that help are recommended, good vectors are left alone, results are saved."""
 
 from __future__ import annotations
 

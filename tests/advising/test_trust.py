@@ -1,4 +1,4 @@
-"""The saved repair delivers the promised gain; on noise no repair is prescribed."""
+"""The saved repair delivers the promised gain; on noise no repair is recommended."""
 
 from __future__ import annotations
 
@@ -116,29 +116,29 @@ def test_gains_on_synthetic_data_match_an_independent_scorer(spectrum, rng, tmp_
 
 
 def test_retrieval_on_noise_recommends_nothing():
-    """Repairs once excluded the relevant documents from the fit, and were prescribed in every such run."""
+    """Repairs once excluded the relevant documents from the fit, and were recommended in every such run."""
     rng = np.random.default_rng(0)
-    prescribed = 0
+    recommended = 0
     for run in range(12):
         X, queries = rng.standard_normal((400, 300)), rng.standard_normal((100, 300))
         qrels = {str(i): {str(j): 1 for j in rng.choice(400, 8, replace=False)} for i in range(100)}
-        prescribed += not isoscope.advise(
+        recommended += not isoscope.advise(
             X, queries=queries, qrels=qrels, ids=range(400), query_ids=range(100), candidates=GIVEN, seed=run
         ).leaves_vectors_unchanged
-    assert prescribed <= 1  # with a rate of 2.5%, two or more happen in 3% of cases
+    assert recommended <= 1  # with a rate of 2.5%, two or more happen in 3% of cases
 
 
 def test_repeated_pairs_on_noise_recommend_nothing():
     rng = np.random.default_rng(1)
-    prescribed = 0
+    recommended = 0
     for run in range(20):
         X = rng.standard_normal((300, 16))
         first, second = (np.tile(side, 6) for side in rng.permutation(300)[:120].reshape(2, 60))
         grades = np.tile(rng.standard_normal(60), 6)
-        prescribed += not isoscope.advise(
+        recommended += not isoscope.advise(
             X, pairs=(first, second, grades), ids=range(300), candidates=GIVEN, seed=run
         ).leaves_vectors_unchanged
-    assert prescribed <= 2  # with a rate of 2.5%, three or more happen in 1% of cases
+    assert recommended <= 2  # with a rate of 2.5%, three or more happen in 1% of cases
 
 
 def test_expected_gain_for_pairs_holds_on_unseen_pairs():

@@ -47,7 +47,7 @@ def escape_controls(text: str) -> str:
 
 
 def escape_controls_in_json(text: str) -> str:
-    r"""Return JSON that means the same, with the control characters in its strings escaped.
+    r"""Return equivalent JSON with the control characters in its strings escaped.
 
     >>> escape_controls_in_json('{"name": "\u202egpj.exe"}')
     '{"name": "\\u202egpj.exe"}'
@@ -76,7 +76,7 @@ def redact_secrets(message: str) -> str:
 
 
 def find_secrets(argument: str) -> list[str]:
-    """Return the passwords and keys in a command-line argument, and their words, longest first.
+    """Return the passwords and keys in a command-line argument, and each word of them, longest first.
 
     >>> find_secrets("host=db password=my secret user=me"), find_secrets("docs.parquet")
     (['my secret', 'secret', 'my'], [])

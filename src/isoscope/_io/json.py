@@ -104,7 +104,7 @@ CHANGED = "it was changed after it was written, because its checksum differs"
 
 
 def shorten(text: str, most: int = 60) -> str:
-    """Return text cut to a length that fits into an error message."""
+    """Return text truncated to a length that fits into an error message."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 

@@ -164,7 +164,7 @@ def has_decimal_comma(cell: str) -> bool:
 
 
 def _ends_in_quotes(line: bytes, delimiter: bytes, place: int = 0) -> bool:
-    """Return whether a quoted cell is still open at the end of a line; `place` is where its first cell or text starts.
+    """Return whether a quoted cell is still open at the end of a line; `place` is the offset to start at.
 
     >>> _ends_in_quotes(b'"a, b",5" disk', b","), _ends_in_quotes(b'"a, b","c', b",")
     (False, True)

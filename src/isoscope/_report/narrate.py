@@ -607,7 +607,7 @@ def finetuning_headline(result: FineTuning) -> str:
 
 
 def describe_term(result: FineTuning) -> list[str]:
-    """Return sentences on how much the regularizer acted in a run; an empty list without a regularizer."""
+    """Return sentences on the effect of the regularizer in a run; an empty list without a regularizer."""
     share = result.gradient_share.mean
     if math.isnan(share):
         return []

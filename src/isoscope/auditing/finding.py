@@ -33,12 +33,12 @@ class Range:
 
     @classmethod
     def lower_is_better(cls, look: float, bad: float, source: str, null: float | None = None) -> Range:
-        """Return a range in which low values are good: values from `look` or `bad` on get the verdict of that name."""
+        """Return a range in which low values are good: "look" at `look` or more, and "bad" above `bad`."""
         return cls((-math.inf, math.nextafter(look, -math.inf)), (-math.inf, bad), source, null)
 
     @classmethod
     def higher_is_better(cls, look: float, bad: float, source: str, null: float | None = None) -> Range:
-        """Return a range in which high values are good: values below `look` or `bad` get the verdict of that name."""
+        """Return a range in which high values are good: "look" below `look`, and "bad" below `bad`."""
         return cls((look, math.inf), (math.nextafter(bad, -math.inf), math.inf), source, null)
 
     def verdict(self, value: float) -> Verdict:

@@ -42,7 +42,7 @@ class Grouping:
         return np.bincount(self.codes[self.codes >= 0], minlength=len(self.names))
 
     def among(self, known: np.ndarray) -> Grouping:
-        """Return the grouping of all rows, given which rows were grouped; the others have no value."""
+        """Return this grouping extended to all rows; rows outside `known` belong to no group."""
         if known.all():
             return self
         codes = np.full(len(known), -1, self.codes.dtype)

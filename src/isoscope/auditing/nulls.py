@@ -28,7 +28,7 @@ def top_share(n: int, d: int) -> float:
 
 
 def effective_rank(n: int, d: int) -> float:
-    """Return the effective rank of Gaussian data; the Marchenko–Pastur law gives a mean of x·ln x of (d/n)/2."""
+    """Return the effective rank of Gaussian data; under the Marchenko–Pastur law, the mean of x·ln x is d/(2n)."""
     small, large = min(n, d), max(n, d)
     return small * math.exp(-small / (2 * large))
 

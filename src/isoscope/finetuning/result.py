@@ -96,7 +96,7 @@ def score_constant_prediction(labels: np.ndarray, classes: int) -> dict[str, flo
 
 
 def has_learned(scores: Mapping[str, float], baseline: Mapping[str, float], measure: str, rows: int) -> bool:
-    """Return whether the scores on `rows` rows are above the baseline, and above what chance gives in 95 of 100 cases.
+    """Return whether the scores on `rows` rows are above the baseline and above the 95th percentile of chance.
 
     Chance is judged by the Matthews correlation or, for grades, by Spearman's: without any relation between predictions
     and labels, both are about 0, with a standard deviation of at most 1/√rows.

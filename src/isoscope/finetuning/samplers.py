@@ -114,6 +114,6 @@ class ClassGroupedSampler(_EpochSampler):
             room = room - taken or self.batch_size
 
     def _group_size(self, rows: int, room: int, group: int) -> int:
-        """Return how many of a class's rows to take, so that few rows remain neither in the class nor in the batch."""
+        """Return how many rows of a class to take, avoiding small leftovers in the class and in the batch."""
         taken = min(room, rows if rows < 2 * group else group)
         return min(room, rows) if room - taken < _GROUP else taken

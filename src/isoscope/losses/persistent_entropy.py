@@ -101,7 +101,7 @@ class PersistentEntropy(Regularizer):
         return f"{super().extra_repr()}, select={self.select}, per_class={self.per_class}{noise}"
 
     def format_skipped(self) -> str:
-        """Return the usual reason for skipped rows and what to do, for a warning."""
+        """Return the reason why rows are usually skipped, and the remedy, as text for a warning."""
         if not self.per_class:
             return super().format_skipped()
         return (

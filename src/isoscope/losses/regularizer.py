@@ -140,7 +140,7 @@ class Regularizer(nn.Module):  # type: ignore[misc]
         return states.sum() * 0
 
     def format_skipped(self) -> str:
-        """Return the usual reason for skipped rows and what to do, for a warning."""
+        """Return the reason why rows are usually skipped, and the remedy, as text for a warning."""
         return "their batch is too small: use larger batches"
 
     def _format_missing_labels(self) -> str:

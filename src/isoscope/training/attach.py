@@ -541,7 +541,7 @@ class Attachment:
 
 
 def _widest(runs: list[PooledRows]) -> list[PooledRows]:
-    """Return the runs with the most dimensions; a `MatryoshkaLoss` runs the model once for each number of them."""
+    """Return the runs with the most dimensions; a `MatryoshkaLoss` produces one run per number of dimensions."""
     widths = [each.states.shape[1] for each in runs]
     return [each for each, width in zip(runs, widths, strict=True) if width == max(widths)]
 

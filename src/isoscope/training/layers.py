@@ -76,7 +76,7 @@ def default_pool(model: nn.Module, layers: Sequence[Layer]) -> str:
 
 
 def _is_causal(model: nn.Module, name: str) -> bool:
-    """Return whether attention is causal in a module or, if it contains no attention, in the closest one around it."""
+    """Return whether attention is causal in a module or, if it has none, in the innermost module around it that has."""
     parts = name.split(".")
     for end in range(len(parts), -1, -1):
         around = model.get_submodule(".".join(parts[:end]))

@@ -233,9 +233,9 @@ def _parse_options(query: str, kind: str) -> dict[str, str]:
         if name in options:
             raise ParameterError(f"{kind}: the option {name}= appears twice: use it once")
         options[name] = unquote(value)
-    if options.get("missing", "drop") not in ("drop", "raise"):
+    if options.get("missing", "drop") not in ("drop", "error"):
         raise ParameterError(
-            f"missing={options['missing']}: need missing=drop (skip rows without a vector) or missing=raise"
+            f"missing={options['missing']}: need missing=drop (skip rows without a vector) or missing=error"
         )
     return options
 
