@@ -204,7 +204,7 @@ def test_null_elements_of_arrays_are_counted_and_located(postgres):
     with pytest.raises(MissingValueError, match=found + r'; the first is id 11: .*missing="drop"'):
         isoscope.open_store(postgres.url("holes_in"))
     with pytest.raises(MissingValueError, match="the first is id 11"):
-        isoscope.open_store(postgres.url("holes_in", missing="raise"), missing="drop")
+        isoscope.open_store(postgres.url("holes_in", missing="error"), missing="drop")
     with pytest.warns(DataWarning, match=found + "; such rows are dropped"):
         store = isoscope.open_store(postgres.url("holes_in"), missing="drop")
     assert store.ids.tolist() == [10, 15]
