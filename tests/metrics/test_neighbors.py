@@ -354,7 +354,7 @@ def test_first_of_duplicate_rows_is_the_hub():
     ("measure", "complaint"),
     [
         (lambda X: isoscope.lid(X, 5), "no row of X has 5 neighbors at distinct distances"),
-        (isoscope.two_nn, "X has 0 rows without a duplicate"),
+        (isoscope.two_nn, "0 of the 0 rows without a duplicate"),
     ],
     ids=["lid", "two_nn"],
 )
@@ -447,7 +447,7 @@ def wrong(**changes) -> np.ndarray:
         (lambda: isoscope.two_nn(wrong(), discard=-0.1), "discard is -0.1"),
         (
             lambda: isoscope.two_nn(wrong(), discard=0.95),
-            "30 rows without a duplicate, of which 1 .*at least 2",
+            "keeps 1 of the 30 rows without a duplicate: need at least 2",
         ),
         (lambda: isoscope.two_nn(wrong(), sample=99), "sample is 99"),
         (lambda: isoscope.two_nn(wrong(rows={0: np.nan})), "1 of 30 rows of X contain NaN"),

@@ -122,10 +122,10 @@ def test_advice_is_given_only_if_a_seed_failed(tmp_path):
         kind: Parsed(render_finetuning_page(result(tmp_path / kind, accuracies, **more))).text
         for kind, (accuracies, more) in KINDS.items()
     }
-    failed = {kind for kind, text in said.items() if "Do not compare shapes of a model that has not learned." in text}
+    failed = {kind for kind, text in said.items() if "Do not compare the shape of a model that has not learned its task" in text}
     assert failed == {"not learned", "some learned", "collapsed"}
     assert "Seed 1 failed." in said["some learned"]
-    assert "smaller weight of the regularizer" in said["some learned"]
+    assert "smaller regularizer weight" in said["some learned"]
     assert "A layer has collapsed." in said["collapsed"]
 
 
@@ -134,7 +134,7 @@ def test_regularizer_section_names_the_rows_with_a_gradient(tmp_path):
     assert run.gradient_share.mean == 0.25
     first, rest = describe_term(run)[0].split("; ")
     assert first == "25% of the rows got a gradient from the regularizer"
-    assert rest == "75% of the batches or classes in them were too small to use"
+    assert rest == "75% of the batches (or of the classes in them) were too small to use"
     section = re.search(r'<section id="term".*?</section>', render_finetuning_page(run))[0]
     assert "25% of the rows got a gradient" in section
     assert describe_term(result(tmp_path, (0.85,))) == []

@@ -164,7 +164,7 @@ def test_deleted_rows_raise(tmp_path):
     made = fill(client_of(tmp_path))
     store = opened(f"chroma:{tmp_path}#docs")
     made.delete(ids=["doc 7"])
-    with pytest.raises(InputError, match="has fewer rows than when it was opened"):
+    with pytest.raises(InputError, match="lost rows while it was being read"):
         list(store.chunks())
 
 

@@ -78,7 +78,7 @@ def test_values_chroma_cannot_hold_become_json(tmp_path):
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        ("#docs?distance=manhattan", "distance=manhattan: choose from cosine, dot, euclid"),
+        ("#docs?distance=manhattan", "distance=manhattan is unknown: choose from cosine, dot, euclid"),
         ("", "does not specify a collection"),
         ("#a", "Expected a name containing 3-512 characters"),
     ],

@@ -231,6 +231,6 @@ def test_deleted_points_raise(client, door):
     store = opened(f"{door}#docs")
     store.take([0])
     client.delete("docs", points_selector=[5])
-    with pytest.raises(InputError, match="has fewer rows than when it was opened"):
+    with pytest.raises(InputError, match="lost rows while it was being read"):
         list(store.chunks())
     assert isinstance(store, QdrantStore)

@@ -127,7 +127,7 @@ def test_writing_retries_then_raises(monkeypatch):
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        ("#docs?distance=cosinus", "distance=cosinus: choose from cosine, dot, euclid, manhattan"),
+        ("#docs?distance=cosinus", "distance=cosinus is unknown: choose from cosine, dot, euclid, manhattan"),
         ("", "does not specify a collection"),
         ("#a/b", "Collection name cannot contain"),
     ],
