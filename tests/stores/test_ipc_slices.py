@@ -103,5 +103,5 @@ def test_a_file_that_was_written_again_is_noticed(pieces, tmp_path):
     reading = pieces.read(0, ["vector"], 5)
     next(reading)
     (tmp_path / "a.arrow").write_bytes(content)
-    with pytest.raises(FileFormatError, match=r"a\.arrow changed after it was opened"):
+    with pytest.raises(FileFormatError, match=r"a\.arrow changed while it was being read"):
         next(reading)

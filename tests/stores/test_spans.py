@@ -145,7 +145,7 @@ def test_changed_file_raises(truth, tmp_path, ending):
     write(truth, tmp_path / f"a.{ending}")
     part = pickle.dumps(spans(open_store(tmp_path / f"a.{ending}"))[0])
     write(Cloud(truth.vectors[:400], truth.labels[:400], truth.words[:400]), tmp_path / f"a.{ending}")
-    with pytest.raises(isoscope.InputError, match=rf"a\.{ending} changed after it was opened"):
+    with pytest.raises(isoscope.InputError, match=rf"a\.{ending} changed while it was being read"):
         np.concatenate([*pickle.loads(part).chunks()])
 
 
