@@ -169,9 +169,7 @@ def test_a_first_line_of_missing_values_is_a_row(tmp_path):
 
 def test_dimensions_without_a_pattern_are_announced(tmp_path):
     path = table(tmp_path, "user_id,height,weight\n1,2,3\n")
-    with pytest.warns(
-        DataWarning, match=r"a\.csv has no column of vectors.*.height, weight.: remove columns"
-    ) as found:
+    with pytest.warns(DataWarning, match=r"a\.csv has no column of vectors.*.height, weight.: remove columns") as found:
         assert open_store(path).dim == 2
     assert len(found) == 1
 
