@@ -114,7 +114,7 @@ def test_matryoshka_loss_around_a_cached_loss(model):
         torch.testing.assert_close(value - without[0], torch.tensor(attachment.value))
     model.zero_grad()
     rows = torch.cat([model(each)["sentence_embedding"] for each in features(model)])
-    (0.7 * CosReg()(rows)).backward()
+    CosReg(0.7)(rows).backward()
     for name, slope in gradients(model).items():
         torch.testing.assert_close(slopes[name], without[1][name] + slope, msg=name, atol=1e-5, rtol=1e-4)
     assert_same(trained(model, loss), without)

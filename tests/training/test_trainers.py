@@ -190,7 +190,7 @@ def sentence_transformer(tmp_path):
 
 @pytest.mark.parametrize(
     ("loss", "settings"),
-    [(CosReg(), {"layer": "model"}), (CosReg(), {"pool": "mean"}), (Remembering(), {})],
+    [(CosReg(1.0), {"layer": "model"}), (CosReg(1.0), {"pool": "mean"}), (Remembering(), {})],
     ids=["sentence embedding", "mean of the last layer", "every layer's tokens"],
 )
 def test_sentence_transformers_trainer_regularizes_through_the_loss(loss, settings, tmp_path):
