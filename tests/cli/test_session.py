@@ -242,6 +242,7 @@ def test_too_small_address_space_is_one_line(arguments, rows):
         MemoryError(),
         OSError(errno.ENOMEM, "Cannot allocate memory"),
         ImportError("libarrow.so: failed to map segment from shared object"),
+        SystemError("error return without exception set"),
         RuntimeError("can't start new thread"),
     ],
 )

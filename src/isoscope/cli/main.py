@@ -52,6 +52,7 @@ _OUT_OF_MEMORY_MESSAGES = (
     "Failed to launch worker thread",
     "libllvmlite",
     "bad_alloc",
+    "error return without exception set",  # of Python, when a C function lacked memory
 )
 """The messages by which libraries report that the address space is too small."""
 _LONGEST_REASON = 120  # characters; llvmlite guesses at other causes in three sentences
