@@ -341,7 +341,7 @@ def alarm(history: list[dict[str, Any]], known: str, thresholds: CollapseThresho
 
 
 class Outcomes:
-    """The finished runs: those of healthy settings that learned, and those of faulty settings that lost their task."""
+    """The finished runs: healthy ones that learned, and faulty ones that lost their task."""
 
     def __init__(self, found: dict[str, dict[str, Any]]) -> None:
         self.healthy: dict[str, list[list[dict[str, Any]]]] = {}
@@ -408,8 +408,8 @@ class Outcomes:
                 f"ones that learned anyway. The probe has {PROBE} texts, measured {MEASUREMENTS} times. The thresholds "
                 f"were chosen on every second configuration: {_format(chosen)}. {same} The first table shows the other "
                 "configurations, which were not used to choose the thresholds. The conditions of the rule were written "
-                "before, with some of these runs known, so the first table may be optimistic. “Labels” means that the "
-                f"labels of the probe and the loss are known. Versions: isoscope {version('isoscope')}, torch "
+                "before, with some of these runs known, so the first table may be too favorable. “Labels” means that "
+                f"the labels of the probe and the loss are known. Versions: isoscope {version('isoscope')}, torch "
                 f"{version('torch')}, transformers "
                 f"{version('transformers')}, {platform.machine()}.",
                 "",

@@ -10,7 +10,7 @@ import pytest
 
 
 def lack(reason: str) -> NoReturn:
-    """Skip the test or module that lacks a service; fail if the environment variable CI is "true"."""
+    """Skip a test or module whose service is missing; fail if the environment variable CI is "true"."""
     if os.environ.get("CI") == "true":
         pytest.fail(f"{reason}; continuous integration (CI=true) requires it", pytrace=False)
     pytest.skip(reason, allow_module_level=True)

@@ -7,7 +7,8 @@ import pytest
 
 from isoscope import InputError, open_store
 from isoscope._core.errors import NotFoundError
-from isoscope.advising.task import Match, check_known, find_rows, read_rows
+from isoscope.advising.matching import Match, check_known, find_rows
+from isoscope.advising.task import read_rows
 from isoscope.stores import store as stores
 from tests.advising.conftest import silent
 

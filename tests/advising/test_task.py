@@ -7,7 +7,8 @@ import pytest
 
 import isoscope
 from isoscope import InputError
-from isoscope.advising.task import check_folds, find_rows, row_identity
+from isoscope.advising.matching import find_rows
+from isoscope.advising.task import check_folds, row_identity
 from isoscope.stores import open_store
 from tests.advising.conftest import Recording, topics
 

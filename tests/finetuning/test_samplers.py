@@ -53,7 +53,7 @@ def test_length_sorting_reduces_padding_to_a_tenth():
 
 
 def used_share(order, labels, size, least=3):
-    """The share of rows whose class has at least so many rows in the batch."""
+    """The share of rows whose class has at least `least` rows in the batch."""
     used = 0
     for start in range(0, len(order), size):
         counts = np.unique(labels[order[start : start + size]], return_counts=True)[1]

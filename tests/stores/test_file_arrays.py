@@ -18,7 +18,7 @@ def truth():
     return np.random.default_rng(3).integers(-99, 99, (5000, 7)).astype(np.float32)
 
 
-def written(array, path, offset, order):
+def write_array(array, path, offset, order):
     path.write_bytes(b"x" * offset + array.tobytes(order))
     return FileArray(path, array.dtype, array.shape, offset, order == "F")
 
@@ -27,7 +27,7 @@ def written(array, path, offset, order):
 @pytest.mark.parametrize("offset", [0, 128, 4095, 70_000])
 @pytest.mark.parametrize("rows", [slice(None), slice(3, 9), slice(4990, 9000), slice(7, 7), slice(-2, None)])
 def test_slices_equal_array_slices(truth, tmp_path, order, offset, rows):
-    np.testing.assert_array_equal(written(truth, tmp_path / "a", offset, order)[rows], truth[rows])
+    np.testing.assert_array_equal(write_array(truth, tmp_path / "a", offset, order)[rows], truth[rows])
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
@@ -36,7 +36,7 @@ def test_slices_equal_array_slices(truth, tmp_path, order, offset, rows):
 def test_scattered_rows_equal_array_rows_for_any_window(truth, tmp_path, order, window, gap, monkeypatch):
     monkeypatch.setattr(in_memory, "_WINDOW_BYTES", window)
     monkeypatch.setattr(in_memory, "_GAP_BYTES", gap)
-    array = written(truth, tmp_path / "a", 200, order)
+    array = write_array(truth, tmp_path / "a", 200, order)
     for rows in ([], [0], [4999], [0, 1, 2, 17, 18, 2500, 4998, 4999], range(0, 5000, 3)):
         rows = np.asarray(rows, np.int64)
         np.testing.assert_array_equal(array[rows], truth[rows])
@@ -116,7 +116,7 @@ def test_a_file_that_is_truncated_while_it_is_read_ends_with_one_error(name, way
 
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_shortened_file_raises(truth, tmp_path, order):
-    array = written(truth, tmp_path / "a", 0, order)
+    array = write_array(truth, tmp_path / "a", 0, order)
     (tmp_path / "a").write_bytes(b"short")
     with pytest.raises(InputError, match="was truncated while it was being read"):
         array[10:20]

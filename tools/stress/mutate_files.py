@@ -254,6 +254,24 @@ def _check(paths: list[Path]) -> dict[Path, str]:
     return outcomes
 
 
+def report_outcomes(kind: str, outcomes: dict[Path, str], success: str) -> set[Path]:
+    """Print the counts of one kind of file, and its failures; return the paths that failed."""
+    failed = {path: outcome for path, outcome in outcomes.items() if outcome not in (success, "refused")}
+    counts = Counter(outcomes.values())
+    print(f"{kind:<12} {len(outcomes):>5} {counts[success]:>5} {counts['refused']:>8} {len(failed):>7}", flush=True)
+    for path, outcome in failed.items():
+        print(f"    {path.name}: {outcome}", flush=True)
+    return set(failed)
+
+
+def report_end(failures: int, kept: Path) -> int:
+    """Print the number of failures, remove the folder of damaged files if it is empty, and return the exit code."""
+    print(f"{failures} failures" + (f"; the files are in {kept}" if failures else ""))
+    if not failures:
+        kept.rmdir()
+    return 1 if failures else 0
+
+
 def main() -> int:
     """Damage and read files; print how many were tried and how many failed for each format."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -280,20 +298,12 @@ def main() -> int:
             else:
                 path.write_bytes(mutate(path.read_bytes(), chance, text=kind in _TEXT))
             paths.append(path)
-        outcomes = _check(paths)
-        failed = {path: outcome for path, outcome in outcomes.items() if outcome not in ("read", "refused")}
+        failed = report_outcomes(kind, _check(paths), "read")
         failures += len(failed)
-        counts = Counter(outcomes.values())
-        print(f"{kind:<12} {len(paths):>5} {counts['read']:>5} {counts['refused']:>8} {len(failed):>7}", flush=True)
-        for path, outcome in failed.items():
-            print(f"    {path.name}: {outcome}", flush=True)
         for path in paths:
             if path not in failed:
                 path.unlink()
-    print(f"{failures} failures" + (f"; the files are in {kept}" if failures else ""))
-    if not failures:
-        kept.rmdir()
-    return 1 if failures else 0
+    return report_end(failures, kept)
 
 
 if __name__ == "__main__":

@@ -23,14 +23,13 @@ import sys
 import tempfile
 import traceback
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from mutate_files import mutate
+from mutate_files import mutate, report_end, report_outcomes
 
 sys.path.append(str(Path(__file__).parents[2]))  # for the tiny models of the tests
 _SECONDS = 60
@@ -631,20 +630,12 @@ def main() -> int:
             shutil.copytree(variants[i % len(variants)], folder)
             _KINDS[kind].damage(folder, chance)
             folders.append(folder)
-        outcomes = _check(kind, folders)
-        failed = {folder: outcome for folder, outcome in outcomes.items() if outcome not in ("used", "refused")}
+        failed = report_outcomes(kind, _check(kind, folders), "used")
         failures += len(failed)
-        counts = Counter(outcomes.values())
-        print(f"{kind:<12} {len(folders):>5} {counts['used']:>5} {counts['refused']:>8} {len(failed):>7}", flush=True)
-        for folder, outcome in failed.items():
-            print(f"    {folder.name}: {outcome}", flush=True)
         for folder in (whole, *folders):
             if folder not in failed:
                 shutil.rmtree(folder)
-    print(f"{failures} failures" + (f"; the files are in {kept}" if failures else ""))
-    if not failures:
-        kept.rmdir()
-    return 1 if failures else 0
+    return report_end(failures, kept)
 
 
 if __name__ == "__main__":

@@ -89,7 +89,7 @@ def advise(
         The repairs to compare with the unchanged vectors (default: all repairs with a few settings, and chains).
     vectors, ids, text : str, or values, optional
         Columns of the source; see `open_store`. Without ids, judgments may refer to row numbers, counted from 0, if
-        that fits the judgments and the vectors; a note says so.
+        that fits the judgments and the vectors; a note reports this.
     query_ids : str, or values, optional
         The ids of the queries.
     layer : int, optional

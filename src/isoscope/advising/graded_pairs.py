@@ -11,16 +11,13 @@ from scipy.stats import rankdata
 from isoscope._core.errors import TooFewRowsError, plural, was_dropped
 from isoscope.advising.inference import Units, spearman
 from isoscope.advising.judgments import read_pairs
+from isoscope.advising.matching import Side, check_numbering, count_unknown, find_rows
 from isoscope.advising.retrieval import prepare, similarity
 from isoscope.advising.task import (
     Round,
-    Side,
     Task,
     check_fit_rows,
     check_folds,
-    check_numbering,
-    count_unknown,
-    find_rows,
     note_rows,
     read_rows,
     row_identity,
@@ -91,7 +88,7 @@ def pairs_task(store: Store, pairs: Any, settings: AdviceSettings, progress: Pro
     named = read_pairs(pairs, settings.missing)
     names = [*named.first, *named.second]
     match = find_rows(store, names, "the pairs")
-    unknown = count_unknown(names, match, "the pairs", store, settings)
+    unknown = count_unknown(names, match, "the pairs", store, settings.missing)
     m = len(named)
     known = ~(match.unknown[:m] | match.unknown[m:])
     first, second, scores = match.rows[:m][known], match.rows[m:][known], named.scores[known]

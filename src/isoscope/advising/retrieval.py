@@ -13,14 +13,11 @@ from isoscope._core.memory import tile_bytes
 from isoscope._core.missing import DROP_HINT
 from isoscope.advising.inference import ExampleScores, Units
 from isoscope.advising.judgments import read_qrels
+from isoscope.advising.matching import Side, check_numbering, count_unknown, find_rows
 from isoscope.advising.task import (
     Round,
-    Side,
     Task,
     check_folds,
-    check_numbering,
-    count_unknown,
-    find_rows,
     note_rows,
     read_rows,
     row_identity,
@@ -181,10 +178,10 @@ def retrieval_task(store: Store, queries: Store, qrels: Any, settings: AdviceSet
         raise TooFewRowsError("no relevance in qrels is above 0: need at least one relevant document")
     names = list(judged)
     found_queries = find_rows(queries, names, "the qrels")
-    unknown = count_unknown(names, found_queries, "the qrels", queries, settings)
+    unknown = count_unknown(names, found_queries, "the qrels", queries, settings.missing)
     documents = list(dict.fromkeys(document for of in judged.values() for document in of))
     found = find_rows(store, documents, "the qrels")
-    unknown += count_unknown(documents, found, "the qrels", store, settings)
+    unknown += count_unknown(documents, found, "the qrels", store, settings.missing)
     row_of = {document: int(row) for document, row in zip(documents, found.rows, strict=True) if row >= 0}
     query_rows = dict(zip(names, found_queries.rows.tolist(), strict=True))
     pairs = np.asarray(
@@ -194,10 +191,14 @@ def retrieval_task(store: Store, queries: Store, qrels: Any, settings: AdviceSet
     sides = Side(queries, found_queries, pairs[:, 0]), Side(store, found, pairs[:, 1])
     notes = check_numbering(sides, np.ones(len(pairs)), "the qrels", settings.seed)
     rows = read_rows(store, pairs[:, 1], settings.sample, settings.seed, progress)
-    row_of = {document: row for document, row in row_of.items() if rows.contains(np.asarray([row]))[0]}
+    judged_rows = np.fromiter(row_of.values(), np.int64, len(row_of))
+    known, places = rows.contains(judged_rows), rows.places(judged_rows)
+    place_of = {
+        document: int(place) for document, place, is_known in zip(row_of, places, known, strict=True) if is_known
+    }
     kept, relevant = [], []
     for name in names:
-        of = {int(rows.places(np.asarray([row_of[d]]))[0]): r for d, r in judged[name].items() if d in row_of}
+        of = {place_of[d]: r for d, r in judged[name].items() if d in place_of}
         if of and query_rows[name] >= 0:
             kept.append(query_rows[name])
             relevant.append(of)

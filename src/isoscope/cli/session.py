@@ -56,10 +56,10 @@ _ASCII = str.maketrans(
 
 
 def _encode_as_ascii(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Replace the characters that an encoding lacks: marks and digits by ASCII, letters by escapes."""
+    """Replace characters that an encoding does not contain: marks and digits by ASCII, letters by escapes."""
     assert isinstance(error, UnicodeEncodeError)
-    lacking = error.object[error.start : error.end].translate(_ASCII)
-    plain = "".join(str(unicodedata.digit(mark, mark)) for mark in lacking)  # anisotropy₁
+    unknown = error.object[error.start : error.end].translate(_ASCII)
+    plain = "".join(str(unicodedata.digit(mark, mark)) for mark in unknown)  # anisotropy₁
     return plain.encode("ascii", "backslashreplace").decode(), error.end
 
 
@@ -170,7 +170,7 @@ def check_address_space() -> None:
 
 
 def address_space() -> int | None:
-    """Return the limit of the address space in bytes, or None if there is none."""
+    """Return the limit of the address space in bytes, or None if it is unlimited."""
     try:
         import resource
     except ImportError:  # Windows

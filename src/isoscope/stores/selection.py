@@ -10,23 +10,21 @@ import numpy as np
 
 from isoscope._core.arrays import check_integer
 from isoscope._core.errors import NotFoundError, ParameterError
-from isoscope.stores.store import Piece, Store
+from isoscope.stores.store import Piece, WrappedStore
 
 if TYPE_CHECKING:
-    from isoscope.stores.table_schema import Layout
+    from isoscope.stores.store import Store
 
 
-class SelectedStore(Store):
+class SelectedStore(WrappedStore):
     """A store with these rows of another store, in the same order, numbered from 0."""
 
     def __init__(self, store: Store, rows: np.ndarray, name: str) -> None:
-        super().__init__(name, store.dim, store.dtype, store.columns)
-        self._store, self._rows = store, np.asarray(rows, np.int64)
+        super().__init__(store, name, store.dim, store.dtype)
+        self._rows = np.asarray(rows, np.int64)
         self._given = {role: values[rows] for role, values in store._given.items()}
         self._given_missing = {role: mask[rows] for role, mask in store._given_missing.items()}
-        self._hidden, self._required, self._drop_zeros = store._hidden, store._required, store._drop_zeros
-        self.guessed, self.guessed_dimensions = store.guessed, store.guessed_dimensions
-        self.files, self.chosen = store.files, store.chosen
+        self.guessed_dimensions, self.files, self.chosen = store.guessed_dimensions, store.files, store.chosen
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -53,19 +51,6 @@ class SelectedStore(Store):
 
     def _values(self, name: str, indices: np.ndarray | None) -> Any:
         return self._store._values(name, self._rows if indices is None else self._rows[indices])
-
-    def _layout(self) -> Layout | None:
-        return self._store._layout()
-
-    def has_column(self, name: str) -> bool:
-        """See `Store`."""
-        return self._store.has_column(name)
-
-    def _reading_missing(self) -> Store:
-        other = super()._reading_missing()
-        assert isinstance(other, SelectedStore)
-        other._store = self._store._reading_missing()
-        return other
 
     def slice(self, start: int, stop: int) -> tuple[Store, int]:
         """See `Store`."""

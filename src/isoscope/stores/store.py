@@ -363,7 +363,7 @@ class Store(ABC):
         return other
 
     def require(self, role: str) -> Store:
-        """Return the store without rows that lack a value in the column of a role, if it drops incomplete rows.
+        """Return the store without rows whose value in the column of a role is missing, if it drops incomplete rows.
 
         A column that was chosen by its common name is not required otherwise.
         """
@@ -499,19 +499,39 @@ class IndexedStore(Store):
         return self._table[name][slice(None) if indices is None else indices]
 
 
-class MappedStore(Store):
-    """A store that applies a function to the vectors of another store, batch by batch, and keeps its columns."""
+class WrappedStore(Store):
+    """A store that reads from another store and has its columns."""
+
+    def __init__(self, store: Store, name: str, dim: int, dtype: Any) -> None:
+        super().__init__(name, dim, dtype, store.columns)
+        self._store = store
+        self._given, self._given_missing, self._hidden = store._given, store._given_missing, store._hidden
+        self._required, self._drop_zeros, self.guessed = store._required, store._drop_zeros, store.guessed
+
+    def _layout(self) -> Layout | None:
+        return self._store._layout()
+
+    def has_column(self, name: str) -> bool:
+        """See `Store`."""
+        return self._store.has_column(name)
+
+    def _reading_missing(self) -> Store:
+        other = super()._reading_missing()
+        assert isinstance(other, WrappedStore)
+        other._store = self._store._reading_missing()
+        return other
+
+
+class MappedStore(WrappedStore):
+    """A store that applies a function to the vectors of another store, batch by batch."""
 
     def __init__(
         self, store: Store, function: Callable[[np.ndarray], Any], dim: int, dtype: Any, name: str | None
     ) -> None:
         if dtype is None:
             dtype = store.dtype if store.dtype.kind == "f" else np.float32
-        super().__init__(store.name if name is None else name, dim, dtype, store.columns)
-        self._store, self._function = store, function
-        self._given, self._hidden, self.guessed = store._given, store._hidden, store.guessed
-        self._required, self._drop_zeros = store._required, store._drop_zeros
-        self._given_missing = store._given_missing
+        super().__init__(store, store.name if name is None else name, dim, dtype)
+        self._function = function
 
     def __len__(self) -> int:
         return len(self._store)
@@ -540,19 +560,6 @@ class MappedStore(Store):
 
     def _values(self, name: str, indices: np.ndarray | None) -> Any:
         return self._store._values(name, indices)
-
-    def _layout(self) -> Layout | None:
-        return self._store._layout()
-
-    def has_column(self, name: str) -> bool:
-        """See `Store`."""
-        return self._store.has_column(name)
-
-    def _reading_missing(self) -> Store:
-        other = super()._reading_missing()
-        assert isinstance(other, MappedStore)
-        other._store = self._store._reading_missing()
-        return other
 
     def _apply(self, vectors: np.ndarray) -> np.ndarray:
         vectors = vectors if vectors.dtype.kind == "f" else vectors.astype(np.float32)

@@ -80,7 +80,7 @@ class Layout:
 
 
 def read_metadata(schema: Any) -> dict[str, Any]:
-    """Return the JSON object that isoscope wrote into the metadata of an Arrow schema; empty if there is none."""
+    """Return the JSON object that isoscope wrote into the metadata of an Arrow schema, or an empty one."""
     try:
         content = json.loads((schema.metadata or {})[_METADATA_KEY])
     except (LookupError, ValueError):

@@ -216,7 +216,7 @@ class Table:
 
     def key(self, wanted: str | None, where: str) -> Key:
         """Return the column that orders the rows: the requested one, or the primary key."""
-        advice = "pass a column with unique values as &key=NAME; if there is none, create a view or a generated column"
+        advice = "pass a column with unique values as &key=NAME, or create such a column (generated, or in a view)"
         if not wanted and not self.primary:
             raise ParameterError(f"{where} has no primary key: {advice}")
         if not wanted and len(self.primary) > 1:
