@@ -496,6 +496,14 @@ def test_a_truncated_checkpoint_is_not_resumed(name, place, tmp_path):
     assert run(place, tmp_path / "run").seeds[0].resumed_at == 0
 
 
+def test_a_checkpoint_with_a_changed_trainer_state_is_not_resumed(place, tmp_path):
+    with pytest.raises(Stop):
+        run(place, tmp_path / "run", progress=stopping(0, 9))
+    (state,) = (tmp_path / "run" / "seed-0").glob("checkpoint-*/trainer_state.json")
+    state.write_text(state.read_text().replace('"log_history": [', '"log_history": [7, ', 1))  # still JSON
+    assert run(place, tmp_path / "run").seeds[0].resumed_at == 0
+
+
 def _damage_archive(path):
     data = path.read_bytes()
     start = data.index(b"PK", 4)  # the second record of the zip file; its directory stays whole

@@ -21,6 +21,8 @@ from isoscope.training.loading import shorten_load_error
 
 _HASHES = "weights.json"
 """The file in a checkpoint with a hash of each weight."""
+_STATE, _STATE_HASH = "trainer_state.json", "trainer_state.hash"
+"""The file with the state of the Trainer, and the file with its hash."""
 
 
 def last_checkpoint(folder: Path) -> Path | None:
@@ -28,7 +30,7 @@ def last_checkpoint(folder: Path) -> Path | None:
     whole = []
     for path in folder.glob("checkpoint-*"):
         try:
-            step = parse_json((path / "trainer_state.json").read_text(encoding="utf-8"))["global_step"]
+            step = parse_json((path / _STATE).read_text(encoding="utf-8"))["global_step"]
             _check_files(path)
             whole.append((check_type(step, int, "global_step"), path))
         except (OSError, ValueError, KeyError, TypeError, SafetensorError):
@@ -44,6 +46,9 @@ def _check_files(checkpoint: Path) -> None:
     torn = [path for path in checkpoint.glob("*.pt*") if not zipfile.is_zipfile(path)]
     if torn:
         raise ValueError(torn)
+    recorded = checkpoint / _STATE_HASH
+    if recorded.exists() and recorded.read_text(encoding="utf-8") != _hash_state(checkpoint):
+        raise ValueError(recorded)
 
 
 def remove_checkpoints(folder: Path) -> None:
@@ -56,6 +61,16 @@ def record_weights(model: torch.nn.Module, checkpoint: Path) -> None:
     """Write a hash of each weight into a checkpoint, so that `restore_weights` can verify it."""
     with atomic_replace(checkpoint / _HASHES) as temporary:
         temporary.write_text(json.dumps(_hash_weights(model), indent=2) + "\n", encoding="utf-8")
+
+
+def record_state(checkpoint: Path) -> None:
+    """Write a hash of the Trainer's state into a checkpoint, so that `last_checkpoint` can verify it."""
+    with atomic_replace(checkpoint / _STATE_HASH) as temporary:
+        temporary.write_text(_hash_state(checkpoint), encoding="utf-8")
+
+
+def _hash_state(checkpoint: Path) -> str:
+    return hashlib.blake2b((checkpoint / _STATE).read_bytes(), digest_size=16).hexdigest()
 
 
 def restore_weights(model: Any, checkpoint: Path) -> None:

@@ -16,7 +16,13 @@ import torch
 from transformers import DataCollatorWithPadding, Trainer, TrainerCallback, TrainingArguments, set_seed
 from transformers.trainer_callback import PrinterCallback
 
-from isoscope.finetuning.checkpoints import explain_damage, last_checkpoint, record_weights, restore_weights
+from isoscope.finetuning.checkpoints import (
+    explain_damage,
+    last_checkpoint,
+    record_state,
+    record_weights,
+    restore_weights,
+)
 from isoscope.finetuning.result import SeedOutcome, score_logits
 from isoscope.finetuning.samplers import ClassGroupedSampler, LengthGroupedSampler
 from isoscope.finetuning.settings import SCHEDULES
@@ -60,6 +66,10 @@ class FineTuningTrainer(Trainer):
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         super()._save(output_dir, state_dict)
         record_weights(self.model, Path(output_dir or str(self.args.output_dir)))
+
+    def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        super()._save_checkpoint(*args, **kwargs)
+        record_state(Path(str(self.args.output_dir), f"checkpoint-{self.state.global_step}"))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         restore_weights(self.model if model is None else model, Path(resume_from_checkpoint))
