@@ -156,7 +156,12 @@ def _check_states(states: Any, labels: Any) -> tuple[torch.Tensor, torch.Tensor 
     if states.dtype not in (torch.float32, torch.float64):
         states = states.float()
     if labels is not None:
-        labels = torch.as_tensor(labels, device=states.device)
+        try:
+            labels = torch.as_tensor(labels, device=states.device)
+        except (TypeError, ValueError) as error:
+            raise ParameterError(
+                f"labels is a {type(labels).__name__} that is not numeric ({error}): pass one integer per row"
+            ) from error
         if tuple(labels.shape) != (len(states),):
             raise ShapeError(
                 f"labels has shape {tuple(labels.shape)} but the states have {len(states)} rows; pass one label per row"
