@@ -1,13 +1,17 @@
 """Render a result as text, a page or a figure with the functions in `_report`.
 
 Result classes import nothing from `_report`. Their methods (`__str__`, `_repr_html_`, `to_html`, `plot_*`) call
-`render`.
+`render`; a class that derives from `Result` inherits them.
 """
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import Any
+
+from isoscope._io.files import atomic_replace
+from isoscope._io.json import write_json
 
 _RENDERERS = {
     "Audit": {
@@ -57,3 +61,26 @@ def render(result_class: str, kind: str, *arguments: Any, **options: Any) -> Any
     """
     module, function = _RENDERERS[result_class][kind].split(".")
     return getattr(import_module(f"isoscope._report.{module}"), function)(*arguments, **options)
+
+
+class Result:
+    """The methods that results share: text for the terminal, a table for notebooks, JSON and an HTML page."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as JSON-compatible values."""
+        raise NotImplementedError
+
+    def to_json(self, path: str | os.PathLike[str]) -> None:
+        """Write the result as JSON, atomically."""
+        write_json(self.to_dict(), path)
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Write the result as one self-contained HTML page, atomically."""
+        with atomic_replace(path) as temporary:
+            temporary.write_text(render(type(self).__name__, "page", self), encoding="utf-8")
+
+    def __str__(self) -> str:
+        return str(render(type(self).__name__, "text", self))
+
+    def _repr_html_(self) -> str:
+        return str(render(type(self).__name__, "notebook", self))

@@ -18,7 +18,9 @@ from isoscope._report.html import (
     document,
     join_markup,
     render_chip,
+    render_code_block,
     render_definition_list,
+    render_heading,
     render_notebook_table,
     render_scrollable,
     section,
@@ -57,9 +59,9 @@ def render_commands(advice: Advice) -> Markup:
         shell += ["-o", "repair"]
     python.append("advice.to_html('advice.html')")
     shell += ["--html", "advice.html"]
-    rows: list[tuple[object, object]] = [("In Python", _render_code(*python))]
+    rows: list[tuple[object, object]] = [("In Python", render_code_block(*python))]
     if _is_file(advice):
-        rows.append(("In a shell", _render_code(shlex.join(shell))))
+        rows.append(("In a shell", render_code_block(shlex.join(shell))))
     unknown = tuple(name for name in inputs if name not in advice.given)
     parts = [tag("h3", "Reproduce this advice"), _render_placeholder_note(unknown), render_definition_list(*rows)]
     if is_label_free(advice):
@@ -77,7 +79,7 @@ def _render_task_commands(advice: Advice) -> list[Markup]:
     return [
         tag("h3", "Get stronger evidence"),
         tag("p", "Each of these commands tests the repairs on a task."),
-        _render_code(*lines),
+        render_code_block(*lines),
     ]
 
 
@@ -89,7 +91,7 @@ def _render_apply_command(advice: Advice) -> list[Markup]:
     else:
         line = "repaired = advice.repair.transform(vectors)"
     words = "Apply the same repair to everything that you compare: the corpus, new vectors and queries."
-    return [tag("h3", "Apply the repair"), tag("p", words), _render_code(line)]
+    return [tag("h3", "Apply the repair"), tag("p", words), render_code_block(line)]
 
 
 def _is_file(advice: Advice) -> bool:
@@ -133,10 +135,6 @@ def _render_placeholder_note(names: tuple[str, ...]) -> Markup | None:
         return None
     words = " and ".join(name.upper() for name in names)
     return tag("p", f"Replace {words} with your own data.", class_="hint")
-
-
-def _render_code(*lines: str) -> Markup:
-    return tag("pre", tag("code", "\n".join(lines)))
 
 
 _EXAMPLES = {"pair": "graded pairs", "query": "queries with judged documents", "row": "labeled rows"}
@@ -186,12 +184,11 @@ def render_advice_page(advice: Advice) -> str:
 def _render_heading(advice: Advice) -> Markup:
     caution = tag("p", tag("strong", "Weak evidence. "), LABEL_FREE_WARNING, role="note", class_="caution")
     layer = "" if advice.settings.layer is None else f" · layer {advice.settings.layer}"
-    return tag(
-        "header",
-        tag("p", "isoscope: does a repair help these vectors?", class_="brand"),
-        tag("p", tag("bdi", advice.source), class_="source"),
-        tag("p", f"{advice.n:,} vectors × {advice.d:,} dimensions{layer} · {_describe_task(advice)}", class_="size"),
-        tag("h1", advice_headline(advice)),
+    return render_heading(
+        "does a repair help these vectors?",
+        advice.source,
+        f"{advice.n:,} vectors × {advice.d:,} dimensions{layer} · {_describe_task(advice)}",
+        advice_headline(advice),
         caution if is_label_free(advice) else None,
         tag("p", _describe_reasons(advice), class_="reasons"),
     )

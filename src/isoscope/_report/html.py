@@ -127,6 +127,23 @@ def section(identity: str, title: str, *children: object) -> Markup:
     )
 
 
+def render_heading(brand: str, source: str, size: str, headline: str, *more: object) -> Markup:
+    """Return the heading of a page: what it answers, the source and its size, the answer, and further paragraphs."""
+    return tag(
+        "header",
+        tag("p", f"isoscope: {brand}", class_="brand"),
+        tag("p", tag("bdi", source), class_="source"),
+        tag("p", size, class_="size"),
+        tag("h1", headline),
+        *more,
+    )
+
+
+def render_code_block(*lines: str) -> Markup:
+    """Return lines of code, such as commands."""
+    return tag("pre", tag("code", "\n".join(lines)))
+
+
 def render_definition_list(*rows: tuple[object, object]) -> Markup:
     """Return names and their descriptions as a definition list."""
     return tag("dl", *(join_markup(tag("dt", name), tag("dd", value)) for name, value in rows), class_="facts")

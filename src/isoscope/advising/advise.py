@@ -10,21 +10,14 @@ from typing import TYPE_CHECKING, Any
 import isoscope
 from isoscope._core.errors import NotFoundError, ParameterError, ShapeError, plural
 from isoscope._core.random import check_seed
-from isoscope._io.files import atomic_replace
-from isoscope._io.json import jsonable, write_json
+from isoscope._io.json import jsonable
 from isoscope._io.progress import show_progress
-from isoscope._render import render
+from isoscope._render import Result, render
 from isoscope.advising.candidates import build_candidates
-from isoscope.advising.graded_pairs import pairs_task
 from isoscope.advising.inference import STABLE_SHARE, compare_candidates, decide
-from isoscope.advising.labels import labels_task, unlabeled_task
-from isoscope.advising.retrieval import retrieval_task
 from isoscope.advising.task import AdviceSettings
+from isoscope.advising.task_inputs import TaskInputs
 from isoscope.advising.trials import try_candidates
-from isoscope.stores.columns import ROLES
-from isoscope.stores.databases.address import redact_source_name
-from isoscope.stores.open import open_store
-from isoscope.stores.selection import list_layers, select_layer
 
 if TYPE_CHECKING:
     from isoscope._core.types import Column, GainVerdict, Metric, Missing, Seed, Zeros
@@ -136,30 +129,13 @@ def advise(
         zeros=zeros,
         new_rows=bool(new_rows),
     )
-    if (queries is None) != (qrels is None):
-        raise ParameterError("queries and qrels must be passed together, but one of them is missing")
-    if queries is None and query_ids is not None:
-        raise ParameterError("query_ids was passed without queries: pass the queries and qrels too")
-    tasks = [name for name, value in (("pairs", pairs), ("queries", queries), ("labels", labels)) if value is not None]
-    if len(tasks) > 1:
-        raise ParameterError(f"{' and '.join(tasks)} were passed together: pass only one task")
-    policy: dict[str, Any] = {"missing": missing, "zeros": zeros}
-    store, notes = _open_one_layer(source, layer, vectors=vectors, labels=labels, ids=ids, text=text, **policy)
+    inputs = TaskInputs(source, pairs, queries, qrels, labels, vectors, ids, query_ids, text, layer)
+    store, query_store, notes = inputs.open_stores(missing, zeros)
     settings = replace(settings, layer=store.layer)
     if store.dim < 2:
         raise ShapeError(f"{store.name} has vectors with 1 dimension: need at least 2")
     with show_progress(progress) as report:
-        task: Task
-        if pairs is not None:
-            task = pairs_task(store, pairs, settings, report)
-        elif queries is not None:
-            query_store, more = _open_one_layer(queries, None, default=store.layer, ids=query_ids, missing=missing)
-            notes += more
-            task = retrieval_task(store, query_store, qrels, settings, report)
-        elif labels is not None:
-            task = labels_task(store, settings, report)
-        else:
-            task = unlabeled_task(store, settings, report)
+        task = inputs.open_task(store, query_store, settings, report)
         if measure is not None and measure not in task.measures:
             raise ParameterError(f"measure is {measure!r}: this task supports {', '.join(task.measures)}")
         fewest = min(len(task.corpus) if round.fit_rows is None else len(round.fit_rows) for round in task.rounds)
@@ -168,38 +144,9 @@ def advise(
     choice, promise = decide(trials.scores, settings.confidence, measure, settings.folds, settings.seed)
     task.notes[:0] = notes
     advice = Advice.of(store, task, trials, choice, promise, settings)
-    names = {"pairs": pairs, "queries": queries, "qrels": qrels, "labels": labels, "ids": ids, "query_ids": query_ids}
-    advice.given = {
-        role: redact_source_name(os.fspath(name)) for role, name in names.items() if isinstance(name, str | os.PathLike)
-    }
+    advice.given = inputs.names
     advice.alone = measure is not None
     return advice
-
-
-def _open_one_layer(
-    source: Any, layer: int | None, *, default: int | None = None, **columns: Any
-) -> tuple[Store, list[str]]:
-    """Open a source; if it contains hidden states of several layers, select one, and return a note if it is the last.
-
-    `default` is the layer to select if there are several and `layer` is None. `columns` are arguments of `open_store`.
-    Values, such as a list of labels, have one entry for each row of the layer.
-    """
-    values = {role: each for role, each in columns.items() if role in ROLES and not isinstance(each, str | None)}
-    store = open_store(source, **{role: each for role, each in columns.items() if role not in values})
-    name, notes = store.name, []
-    if layer is not None:
-        store = select_layer(store, layer)
-    elif len(layers := list_layers(store)) > 1:
-        store = select_layer(store, -1 if default is None else default)
-        if default is None:
-            notes.append(
-                f"The last of {len(layers)} layers (layer {layers[-1]}) is used; to use another one, pass layer (CLI: "
-                "--layer)."
-            )
-    store.name = name
-    for role, each in values.items():
-        store = store.with_column(role, each)
-    return store.require("ids"), notes
 
 
 @dataclass(frozen=True)
@@ -238,7 +185,7 @@ class Trial:
 
 
 @dataclass(repr=False)
-class Advice:
+class Advice(Result):
     """The advice: `choice` is the recommended candidate, `repair` the fitted repair, and `trials` the evidence."""
 
     source: str
@@ -348,12 +295,6 @@ class Advice:
     def __repr__(self) -> str:
         return f"Advice({self.source}: {self.choice.name}, {len(self.trials)} candidates on {self._examples_text})"
 
-    def __str__(self) -> str:
-        return str(render("Advice", "text", self))
-
-    def _repr_html_(self) -> str:
-        return str(render("Advice", "notebook", self))
-
     @property
     def _examples_text(self) -> str:
         return plural(self.examples, self.example)
@@ -392,12 +333,3 @@ class Advice:
             }
         )
         return content
-
-    def to_json(self, path: str | os.PathLike[str]) -> None:
-        """Write the advice as JSON, atomically."""
-        write_json(self.to_dict(), path)
-
-    def to_html(self, path: str | os.PathLike[str]) -> None:
-        """Write the advice and its evidence as one self-contained HTML page, atomically."""
-        with atomic_replace(path) as temporary:
-            temporary.write_text(render("Advice", "page", self), encoding="utf-8")

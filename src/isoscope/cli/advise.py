@@ -16,11 +16,16 @@ from isoscope.cli.options import (
     HtmlOption,
     IdsOption,
     JsonOption,
+    LabelsOption,
     LayerOption,
     MaxMemoryOption,
     Metric,
     MetricOption,
     Missing,
+    PairsOption,
+    QrelsOption,
+    QueriesOption,
+    QueryIdsOption,
     SeedOption,
     SourceArgument,
     Zeros,
@@ -43,20 +48,10 @@ _WIDTH = 120  # columns if standard output is not a terminal
 @commands.command()
 def advise(
     source: SourceArgument,
-    pairs: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="File with pairs of rows and their similarity grades: .tsv, .csv, .jsonl or .parquet."
-        ),
-    ] = None,
-    queries: Annotated[str | None, typer.Option(metavar="SOURCE", help="Query vectors to search SOURCE with.")] = None,
-    qrels: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="File with the relevant documents of each query, in TREC or BEIR format."),
-    ] = None,
-    labels: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column with class labels, or a file with one label per row.")
-    ] = None,
+    pairs: PairsOption = None,
+    queries: QueriesOption = None,
+    qrels: QrelsOption = None,
+    labels: LabelsOption = None,
     measure: Annotated[
         str | None,
         typer.Option(
@@ -72,10 +67,7 @@ def advise(
     json: JsonOption = None,
     columns: ColumnsOption = None,
     ids: IdsOption = None,
-    query_ids: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="Column with the ids of the queries, or a file with one id per query."),
-    ] = None,
+    query_ids: QueryIdsOption = None,
     layer: LayerOption = None,
     metric: MetricOption = Metric.cosine,
     folds: Annotated[

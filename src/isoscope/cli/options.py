@@ -84,6 +84,33 @@ IdsOption = Annotated[
     str | None,
     typer.Option("--ids", metavar="COLUMN", help="Column with the ids of the rows, or a file with one id per row."),
 ]
+PairsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--pairs",
+        metavar="FILE",
+        help="File with pairs of rows and their similarity grades: .tsv, .csv, .jsonl or .parquet.",
+    ),
+]
+QueriesOption = Annotated[
+    str | None, typer.Option("--queries", metavar="SOURCE", help="Query vectors to search SOURCE with.")
+]
+QrelsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--qrels", metavar="FILE", help="File with the relevant documents of each query, in TREC or BEIR format."
+    ),
+]
+LabelsOption = Annotated[
+    str | None,
+    typer.Option("--labels", metavar="COLUMN", help="Column with class labels, or a file with one label per row."),
+]
+QueryIdsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--query-ids", metavar="COLUMN", help="Column with the ids of the queries, or a file with one id per query."
+    ),
+]
 ZerosOption = Annotated[
     Zeros, typer.Option("--zeros", help="Keep rows of zeros, which are often failed embeddings, or drop them.")
 ]
