@@ -163,6 +163,20 @@ def test_sparse_tensor_raises():
         isoscope.isoscore(torch.eye(3).to_sparse())
 
 
+@pytest.mark.parametrize("measure", [isoscope.isoscore, isoscope.mean_cosine, isoscope.h0_barcode, isoscope.sketch])
+def test_tensor_without_values_raises(measure):
+    torch = pytest.importorskip("torch")
+    with pytest.raises(InputError, match="on the device meta"):
+        measure(torch.empty(20, 3, device="meta"))
+
+
+@pytest.mark.parametrize("measure", [isoscope.isoscore, isoscope.mean_cosine, isoscope.h0_barcode, isoscope.sketch])
+def test_dask_array_raises(measure):
+    dask_array = pytest.importorskip("dask.array")
+    with pytest.raises(InputError, match=r"is a Dask array.*\.compute\(\)"):
+        measure(dask_array.ones((20, 3)))
+
+
 def test_list_of_tensors_with_gradients_raises():
     torch = pytest.importorskip("torch")
     with pytest.raises(InputError):

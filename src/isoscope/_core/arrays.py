@@ -18,6 +18,7 @@ from array_api_compat import (
     device,
     is_array_api_obj,
     is_cupy_array,
+    is_dask_array,
     is_jax_array,
     is_numpy_array,
     is_torch_array,
@@ -81,6 +82,13 @@ def _as_array(X: Any, name: str) -> Array:
     """Return X as an array; lists become NumPy arrays, in native byte order."""
     if is_torch_array(X) and str(X.layout) != "torch.strided":
         raise ParameterError(f"{name} is a tensor of layout {X.layout}: need dense vectors; pass {name}.to_dense()")
+    if is_torch_array(X) and X.device.type == "meta":
+        raise ParameterError(f"{name} is a tensor on the device meta, which has no values: pass a tensor with values")
+    if is_dask_array(X):
+        raise ParameterError(
+            f"{name} is a Dask array, which measurements do not support: pass {name}.compute(), or audit the files "
+            "that it was read from"
+        )
     if isinstance(X, np.matrix):  # whose * is a matrix product
         X = np.asarray(X)
     if is_numpy_array(X) and not X.dtype.isnative:
