@@ -221,19 +221,31 @@ def test_ctrl_c_during_an_import_prints_one_line(module, rows, tmp_path):
     ],
 )
 def test_too_small_address_space_is_one_line(arguments, rows):
+    done = run_with_address_space(300 * 2**20, arguments)
+    assert done.returncode == 2
+    assert "limited to 315 MB (ulimit -v)" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["advise", "rows.npy"], ["fit", "cluster-center", "rows.npy", "-o", "repair"]])
+def test_kmeans_needs_a_larger_address_space(arguments, rows):
+    """With less, the k-means of scikit-learn does not end, or OpenBLAS ends the process with exit code 1."""
+    done = run_with_address_space(968 * 2**20, arguments)
+    assert done.returncode == 2
+    assert "limited to 1015 MB (ulimit -v)" in done.stderr
+    assert "at least 1100 MB" in done.stderr
+
+
+def run_with_address_space(limit, arguments):
     import resource
 
-    limit = 300 * 2**20
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-m", "isoscope", *arguments],
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
         capture_output=True,
         text=True,
         timeout=120,
     )
-    assert done.returncode == 2
-    assert "limited to 315 MB (ulimit -v)" in done.stderr
-    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,15 @@ from isoscope.cli.options import (
     resolve_entries,
     resolve_ids,
 )
-from isoscope.cli.session import STDOUT, InterruptibleProgressBar, report_written, show, write_json_output
+from isoscope.cli.session import (
+    KMEANS_ADDRESS_SPACE,
+    STDOUT,
+    InterruptibleProgressBar,
+    check_address_space,
+    report_written,
+    show,
+    write_json_output,
+)
 
 commands = typer.Typer()
 
@@ -101,6 +109,7 @@ def advise(
     from isoscope._report.terminal import render_advice
     from isoscope.advising.advise import advise as run_advise
 
+    check_address_space(KMEANS_ADDRESS_SPACE)
     check_overwriting([html, json], [source, queries, pairs, qrels, labels, ids, query_ids], folders=[output])
     check_output_folders(html, json)
     _check_repair_folder(output)

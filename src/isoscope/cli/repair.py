@@ -38,7 +38,15 @@ from isoscope.cli.options import (
     open_source,
     parse_target,
 )
-from isoscope.cli.session import InterruptibleProgressBar, Interruption, print_message, report_dropped, report_written
+from isoscope.cli.session import (
+    KMEANS_ADDRESS_SPACE,
+    InterruptibleProgressBar,
+    Interruption,
+    check_address_space,
+    print_message,
+    report_dropped,
+    report_written,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -309,6 +317,8 @@ def _build_repair(method: str, options: dict[str, Any]) -> Repair:
         hint = f" (did you mean {near[0]}?)" if near else ""
         raise ParameterError(f"{method!r} is not a known method{hint}: choose from {', '.join(_METHODS)}")
     class_name, parameters = _METHODS[name]
+    if "clusters" in parameters:
+        check_address_space(KMEANS_ADDRESS_SPACE)
     values: dict[str, Any] = {}
     for option, value in options.items():
         if value is None:

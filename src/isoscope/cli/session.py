@@ -42,6 +42,8 @@ class Interruption(Exception):
 
 
 _MIN_ADDRESS_SPACE = 400 * 10**6  # bytes; at least numpy, numba and pyarrow are loaded
+KMEANS_ADDRESS_SPACE = 1_100 * 10**6
+"""The address space in bytes that scikit-learn's k-means needs; with less, it can loop forever instead of failing."""
 _MIN_SECRET = 4  # shorter texts would also be removed from ordinary words
 
 _ASCII = str.maketrans(
@@ -159,13 +161,13 @@ class InterruptibleProgressBar(ProgressBar):
         super().__call__(stage, done, share, note)
 
 
-def check_address_space() -> None:
+def check_address_space(least: int = _MIN_ADDRESS_SPACE) -> None:
     """Raise an error if the address space is too small for the libraries, which would crash in different ways."""
     limit = address_space()
-    if limit is not None and limit < _MIN_ADDRESS_SPACE:
+    if limit is not None and limit < least:
         raise ParameterError(
             f"the address space is limited to {limit / 1e6:.0f} MB (ulimit -v), but the libraries of isoscope need at "
-            f"least {_MIN_ADDRESS_SPACE / 1e6:.0f} MB: raise that limit; to limit memory, use --max-memory"
+            f"least {least / 1e6:.0f} MB: raise that limit; to limit memory, use --max-memory"
         )
 
 
