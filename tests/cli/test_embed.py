@@ -53,7 +53,9 @@ def test_output_can_be_audited(here, capsys):
     options = ["--pool", "mean", "--columns", "text=prompt,labels=mood", "--dtype", "float16", "--layers", "-1"]
     assert main(["embed", "encoder", "texts.csv", "-o", "states", *options]) == 0
     assert main(["audit", "states", "--json", "-"]) == 0
-    first, _, rest = capsys.readouterr().out.partition("\n")
+    captured = capsys.readouterr()
+    assert "Next: isoscope audit states --html report.html" in captured.err  # one layer, so no --by
+    first, _, rest = captured.out.partition("\n")
     assert first == "states: 20 vectors, 32 dimensions"
     found = json.loads(rest)
     assert found["columns"] == {"labels": "mood", "text": "prompt"}

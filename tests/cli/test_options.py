@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 
 import isoscope
-from isoscope.cli.main import main
+from isoscope.cli.main import app, main
 from isoscope.cli.options import parse_columns
 from isoscope.errors import ParameterError
 
@@ -94,6 +95,15 @@ def test_output_and_saved_repair_do_not_overlap(output, save, folder, capsys):
     assert main(["fix", "center", "a.npy", "-o", output, "--save", save]) == 2
     assert f"the folder of the repair, {save}, overlap" in capsys.readouterr().err
     assert names(folder) == before
+
+
+@pytest.mark.parametrize(("name", "default"), [("seed", 0), ("sample", 20_000), ("folds", 5)])
+def test_commands_share_the_defaults_of_the_functions(name, default):
+    """`fit` and `fix` pass None on, so that the repair uses its own default."""
+    commands = typer.main.get_command(app).commands.items()
+    found = {command: each.default for command, of in commands for each in of.params if each.name == name}
+    assert "advise" in found
+    assert {value for command, value in found.items() if command not in ("fit", "fix")} == {default}
 
 
 def test_role_cannot_be_given_twice():
