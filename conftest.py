@@ -1,5 +1,7 @@
 """Examples in docstrings and pages run in a folder of their own, and every run ends with a list of skipped tests."""
 
+from __future__ import annotations
+
 from collections import Counter
 
 import pytest
