@@ -41,6 +41,7 @@ def test_other_files_raise(text, tmp_path):
         ("9" * 301, "99… is too large"),
         (r'"\ud800"', "surrogates"),
         ("[" * 100_000, "nested too deeply"),
+        ("[" * 300 + "]" * 300, "nested too deeply"),
         ("[1,]", "Expecting value|Illegal trailing comma"),
     ],
 )

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import os
 
 _MOST_DIGITS = 300  # of an integer; float64 reaches 1e308
+_MAX_DEPTH = 50  # levels of lists and objects; isoscope writes fewer than ten
+_TOO_DEEP = "its values are nested too deeply"
 
 
 def jsonable(value: Any) -> Any:
@@ -39,7 +41,8 @@ def jsonable(value: Any) -> Any:
 def parse_json(text: str) -> Any:
     """Return the value of JSON text; raise a `ValueError` for text that is not strict JSON.
 
-    NaN, infinity, numbers beyond float64 and lone surrogates are errors, because isoscope never writes them.
+    NaN, infinity, numbers beyond float64, lone surrogates and more than 50 levels of nesting are errors, because
+    isoscope never writes them.
 
     >>> parse_json('{"share": 0.5, "missing": null}')
     {'share': 0.5, 'missing': None}
@@ -51,10 +54,26 @@ def parse_json(text: str) -> Any:
     try:
         content = json.loads(text, parse_float=_parse_float, parse_int=_parse_integer, parse_constant=_parse_float)
     except RecursionError as error:
-        raise ValueError("its values are nested too deeply") from error
+        raise ValueError(_TOO_DEEP) from error
+    _check_depth(content)
     if "\\u" in text:
         json.dumps(content, ensure_ascii=False).encode()  # raises a UnicodeEncodeError, which is a ValueError
     return content
+
+
+def _check_depth(content: Any) -> None:
+    """Raise a `ValueError` if lists and objects are nested so deeply that a recursive function would fail."""
+    level = [content] if isinstance(content, dict | list) else []
+    for _ in range(_MAX_DEPTH):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return
+    raise ValueError(_TOO_DEEP)
 
 
 def _parse_float(text: str) -> float:
