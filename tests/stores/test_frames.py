@@ -165,7 +165,10 @@ def test_ids_of_a_table_are_those_of_a_list_of_the_same_objects(kind, library):
         ids = pa.array([v.bytes for v in values], pa.uuid()) if kind == "uuid" else pa.array(values)
         table = pa.table({"id": ids, "embedding": X.tolist()})
     else:
-        table = pytest.importorskip(library).DataFrame({"id": values, "embedding": X.tolist()})
+        try:
+            table = pytest.importorskip(library).DataFrame({"id": values, "embedding": X.tolist()})
+        except OverflowError:
+            pytest.skip(f"this version of {library} has no such integers")
     assert open_store(table).ids.tolist() == open_store(X, ids=values).ids.tolist()
 
 

@@ -341,4 +341,6 @@ def _escape_surrogates(strings: np.ndarray) -> np.ndarray:
 
 
 def _string(value: Any) -> str:
+    if hasattr(value, "to_pytimedelta"):  # pandas formats durations in another way than Python
+        value = value.to_pytimedelta()
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
