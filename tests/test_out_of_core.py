@@ -20,6 +20,7 @@ pytestmark = [
 
 LIMIT = 512 * 2**20  # of address space; most of what libraries take of it is never looked at
 WITH_SKLEARN, LIBRARIES = 768 * 2**20, 600 * 2**20  # it has a BLAS of its own
+WITH_KMEANS = 1_100 * 10**6
 ROWS, DIM = 6_400_000, 64
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
@@ -150,7 +151,7 @@ def test_fix(rng, tmp_path):
 
 @pytest.mark.heavy
 def test_advise(large):
-    shown = command("advise", large, "--sample", 1000, limit=WITH_SKLEARN)
+    shown = command("advise", large, "--sample", 1000, limit=WITH_KMEANS)
     assert "Center" in shown or "nothing" in shown.lower()
 
 

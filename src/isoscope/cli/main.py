@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 from typing import Annotated, Any
 
@@ -45,6 +46,8 @@ for _module in (demo, audit, stores, repair, advise, embed, finetune, study):
 
 _DISK_FULL_MESSAGES = ("No space left on device", "PytorchStreamWriter failed writing file")
 """The messages by which libraries report a full disk in errors other than OSError."""
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")
+"""The form in which libraries written in Rust, such as safetensors, report errors of the operating system."""
 _OUT_OF_MEMORY_MESSAGES = (
     "failed to map segment",
     "Cannot allocate memory",
@@ -134,6 +137,9 @@ def _describe(error: BaseException) -> tuple[str, int]:
         return str(error), BAD_INPUT
     if isinstance(error, OSError):
         return _describe_os_error(error), BAD_INPUT
+    if match := _OS_ERROR.search(str(error)):
+        number = int(match[1])
+        return _describe_os_error(OSError(number, os.strerror(number))), BAD_INPUT
     if any(message in str(error) for message in _DISK_FULL_MESSAGES):
         return _describe_os_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))), BAD_INPUT
     first_line = f"{type(error).__name__}: {error}".splitlines()[0]
