@@ -160,7 +160,7 @@ class _Finder:
             "the two closest rows of a group.",
             len(pairs),
             some[:, 0],
-            {**self.nearest_title, "group_size": "rows in the group"},
+            {**self.nearest_title, "group_size": "group size"},
             {**self.nearest_value(gaps[: self.top].astype(np.float64)), "group_size": size},
             others=some[:, 1],
         )
@@ -173,10 +173,10 @@ class _Finder:
             "hubs",
             "Hubs",
             f"These rows are among the {k} nearest neighbors of more than {5 * k} rows, 5 times the average. They appear "
-            "in unrelated search results.",
+            "in many search results, also in unrelated ones.",
             int(self.neighbors.is_hub.sum()),
             rows,
-            {"k_occurrence": f"in how many top-{k} lists"},
+            {"k_occurrence": f"top-{k} lists"},
             {"k_occurrence": counts[rows]},
         )
 
@@ -190,11 +190,7 @@ class _Finder:
             "that are farthest from their nearest neighbor come first.",
             int(self.neighbors.is_anti_hub.sum()),
             rows,
-            {
-                "nearest_distance" if self.euclidean else "nearest_cosine": "distance to the nearest row"
-                if self.euclidean
-                else "cosine with the nearest row"
-            },
+            {f"nearest_{name}": f"nearest {title}" for name, title in self.nearest_title.items()},
             {f"nearest_{name}": values for name, values in self.nearest_value(self.neighbors.distance[rows]).items()},
         )
 
@@ -242,7 +238,7 @@ class _Finder:
             "them share another label. The label may be wrong.",
             int(conflict.sum()),
             rows,
-            {"label": "label", "neighbor_label": "label of the neighbors", "share": "share of the neighbors"},
+            {"label": "label", "neighbor_label": "label of neighbors", "share": "share"},
             {"label": labels, "neighbor_label": names[self.neighbors.neighbor_label[rows]], "share": share[rows]},
         )
 
@@ -262,9 +258,9 @@ class _Finder:
         numbers: dict[str, np.ndarray],
         others: np.ndarray | None = None,
     ) -> RowList:
+        plain = {key: value.tolist() for key, value in numbers.items()}
         entries: list[dict[str, Any]] = [
-            {**own, **{key: value[i].item() for key, value in numbers.items()}}
-            for i, own in enumerate(self._describe(rows))
+            {**own, **{key: value[i] for key, value in plain.items()}} for i, own in enumerate(self._describe(rows))
         ]
         if others is not None:
             for entry, other in zip(entries, self._describe(others), strict=True):
