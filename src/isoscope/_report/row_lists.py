@@ -42,7 +42,10 @@ def render_worst_rows(audit: Audit) -> Markup | None:
         tag("p", worst.note, class_="hint"),
         *(_render_list(each) for each in worst.found),
         tag("p", describe_empty(worst), class_="hint"),
-        *(tag("p", f"Not measured: {name.replace('_', ' ')}, {why}", class_="hint") for name, why in worst.notes.items()),
+        *(
+            tag("p", f"Not measured: {name.replace('_', ' ')}, {why}", class_="hint")
+            for name, why in worst.notes.items()
+        ),
     )
 
 

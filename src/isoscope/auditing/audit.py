@@ -185,7 +185,9 @@ def audit(
                 if grouping is None:
                     measured = measure(store, queries=query_store, settings=settings, progress=report, engine=running)
                     table = RowTable.of(store, measured, report, running) if rows else None
-                    return Audit.of(measured, unusable, table, None if table is None else WorstRows.of(table, store, top))
+                    return Audit.of(
+                        measured, unusable, table, None if table is None else WorstRows.of(table, store, top)
+                    )
                 by_group = measure_groups(store, grouping, by_name, settings=settings, progress=report, engine=running)
                 return GroupedAudit.of(by_group, grouping, store.name, by_name, unusable)
             except ColumnError as error:

@@ -42,6 +42,7 @@ MAX_EXACT_ROWS = 100_000
 """Up to this number of rows, neighbors are searched among all rows; above, among the sample of the audit."""
 HUB_FACTOR = 5
 """A hub is in more than this many times the average number of lists."""
+_MAX_SCORE = 300.0  # the exponent of the smallest p-value
 CONFLICT_SHARE = 0.5
 """The share of a row's neighbors that must have one other label, for a label conflict."""
 
@@ -66,9 +67,8 @@ class RowNeighbors:
     """The local intrinsic dimension; NaN where it is undefined."""
     occurrences: np.ndarray
     """The k-occurrence; −1 where it is unknown."""
-    score: np.ndarray
-    """The outlier score; NaN where it is undefined."""
     p_value: np.ndarray
+    """The probability that an ordinary row is as unusual; NaN where it is undefined."""
     is_outlier: np.ndarray
     is_copy: np.ndarray
     """Whether an earlier row has the same values."""
@@ -96,6 +96,12 @@ class RowNeighbors:
         return len(self.nearest)
 
     @property
+    def score(self) -> np.ndarray:
+        """The outlier score of each row: −log₁₀ of its p-value, 0 for ordinary rows; NaN where it is undefined."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.minimum(-np.log10(self.p_value), _MAX_SCORE) + 0.0)
+
+    @property
     def is_hub(self) -> np.ndarray:
         """Whether each row is in more than 5 times the average number of lists."""
         return np.asarray(self.occurrences > HUB_FACTOR * self.list_length)
@@ -116,8 +122,8 @@ class RowNeighbors:
 def measure_row_neighbors(store: Store, measured: Measurements, progress: Progress, engine: Engine) -> RowNeighbors:
     """Measure every row of the store against its nearest rows, after an audit.
 
-    The audit's own search is reused if it included all rows. Otherwise, up to `MAX_EXACT_ROWS` rows are read into memory
-    and searched. In a larger store, the neighbors of each row are searched in the sample of the audit.
+    The audit's own search is reused if it included all rows. Otherwise, up to `MAX_EXACT_ROWS` rows are read into
+    memory and searched. In a larger store, the neighbors of each row are searched in the sample of the audit.
 
     Parameters
     ----------
@@ -163,7 +169,7 @@ class _SearchedRows:
         self.codes: np.ndarray | None = None
         self.names: np.ndarray | None = None
         self.model: OutlierModel | None = None
-        self.scores: np.ndarray | None = None
+        self.p_values: np.ndarray | None = None
         if measured.label_scores is not None:
             self.names, codes = np.unique(sample.columns["labels"], return_inverse=True)
             self.codes = codes[usable]
@@ -177,7 +183,7 @@ class _SearchedRows:
         """Estimate the outlier model from the neighbors of these rows."""
         found = fit_outliers(self.vectors, distances, positions, self.near)
         if found is not None:
-            self.model, _, self.scores = found
+            self.model, self.p_values = found
 
     def describe(self, distances: np.ndarray, positions: np.ndarray, labels: np.ndarray | None) -> dict[str, Any]:
         """Return the measurements of rows, given the distances and positions of their nearest rows, and their labels.
@@ -202,7 +208,7 @@ class _SearchedRows:
 
 _FILLS = {
     **{"nearest": (np.int64, -1), "distance": (np.float32, np.nan), "lid": (np.float32, np.nan)},
-    **{"score": (np.float32, np.nan), "same_label": (np.float32, np.nan), "neighbor_label": (np.int32, -1)},
+    **{"p_value": (np.float64, np.nan), "same_label": (np.float32, np.nan), "neighbor_label": (np.int32, -1)},
     **{"neighbor_label_share": (np.float32, np.nan), "partner": (np.int64, -1), "chance": (np.float64, 1.0)},
 }
 
@@ -222,10 +228,11 @@ class _RowArrays:
 def _search_all(n: int, sample: Sample, measured: Measurements) -> RowNeighbors:
     """Search the neighbors of each row among all rows, which are in memory; `n` is the number of rows of the store."""
     searched = _SearchedRows(sample, measured)
-    names = ["nearest", "distance", "lid", "score", *(_LABEL_COLUMNS if searched.codes is not None else ())]
+    names = ["nearest", "distance", "lid", "p_value", *(_LABEL_COLUMNS if searched.codes is not None else ())]
     filled = _RowArrays(n, names)
     pairs: NearDuplicates | None = None
-    lists, occurrences, notes, k = None, np.full(n, -1, np.int32), {}, 0
+    lists, occurrences, k = None, np.full(n, -1, np.int32), 0
+    notes: dict[str, str] = {}
     edges, gaps = np.empty((0, 2), np.int64), np.empty(0)
     if len(searched.rows) >= 4:
         unit = searched.placed.unit
@@ -248,8 +255,8 @@ def _search_all(n: int, sample: Sample, measured: Measurements) -> RowNeighbors:
             labels = None if searched.codes is None else searched.codes[part]
             filled.put(searched.rows[part], searched.describe(distances[part], positions[part], labels))
         searched.fit(distances, positions)
-        if searched.scores is not None:
-            filled.put(searched.rows, {"score": searched.scores})
+        if searched.p_values is not None:
+            filled.put(searched.rows, {"p_value": searched.p_values})
         first = positions[:, :LIST_LENGTH]
         lists = np.full((n, first.shape[1]), -1), np.full((n, first.shape[1]), np.nan, np.float32)
         lists[0][searched.rows] = searched.rows[first]
@@ -360,9 +367,10 @@ class RowTally(Tally):
         at = np.arange(len(best))
         values |= {"chance": chances[at, best], "partner": searched.rows[positions[at, best]]}
         values["gap"] = distances[at, best] * searched.placed.unit
-        if searched.model is not None and searched.scores is not None:
+        if searched.model is not None and searched.p_values is not None:
             differences = neighbor_differences(placed, searched.vectors, distances, positions, searched.near)
-            values["score"] = np.where(own >= 0, searched.scores[own], searched.model.scores(differences))
+            p_values = searched.model.p_values(placed, differences)
+            values["p_value"] = np.where(own >= 0, searched.p_values[own], p_values)
         filled = _RowArrays(n, [name for name in _FILLS if name in values])
         filled.arrays["gap"] = np.full(n, np.nan, np.float32)
         filled.put(np.flatnonzero(usable), values)
@@ -425,22 +433,15 @@ def _assemble(
     edges, gaps = np.concatenate([copies, edges]), np.concatenate([np.zeros(len(copies)), gaps])
     group = _connect(len(finite), edges)
     pairs, distances = _closest_pairs(edges, gaps, group, is_zero)
-    score = arrays.get("score", np.full(len(finite), np.nan, np.float32))
-    p_value = np.full(len(finite), np.nan)
+    p_value = arrays.get("p_value", np.full(len(finite), np.nan))
     if searched.model is None:
-        notes = {
-            **notes,
-            "outlier_score": f"outliers need at least {MIN_OUTLIER_ROWS} rows that differ from their neighbors",
-        }
-    else:
-        known = np.isfinite(score)
-        p_value[known] = searched.model.p_values(score[known].astype(np.float64))
+        why = f"outliers need at least {MIN_OUTLIER_ROWS} rows that differ from their neighbors"
+        notes = {**notes, "outlier_score": why}
     return RowNeighbors(
         searched=len(searched.rows),
         nearest=arrays["nearest"],
         distance=arrays["distance"],
         lid=arrays["lid"],
-        score=score,
         p_value=p_value,
         is_outlier=find_outliers(p_value),
         is_copy=is_copy,
@@ -450,7 +451,9 @@ def _assemble(
         group=group,
         closest_pairs=pairs,
         closest_distances=distances,
-        **{name: arrays.get(name) for name in _LABEL_COLUMNS},
+        same_label=arrays.get("same_label"),
+        neighbor_label=arrays.get("neighbor_label"),
+        neighbor_label_share=arrays.get("neighbor_label_share"),
         label_names=searched.names,
         notes=notes,
         **more,

@@ -46,7 +46,7 @@ class _Column:
 
 @dataclass(frozen=True)
 class _Part:
-    """Some consecutive rows of the table: their numbers, vectors, a mask of the complete rows, and the user's columns."""
+    """Consecutive rows of the table: their numbers, vectors, a mask of the complete rows, and the user's columns."""
 
     rows: slice
     vectors: np.ndarray
@@ -67,10 +67,10 @@ class RowTable:
     >>> X[3] = X[8]
     >>> table = isoscope.audit(X, rows=True).rows
     >>> table
-    RowTable(500 rows, 23 columns)
+    RowTable(500 rows, 20 columns)
     >>> frame = table.to_pandas()
-    >>> frame.loc[frame.duplicate_group >= 0, ["row", "nearest_row", "is_copy", "duplicate_group"]].values.tolist()
-    [[3, 8, False, 3], [8, 3, True, 3]]
+    >>> frame.loc[frame.duplicate_group >= 0, ["row", "nearest_row", "is_copy"]].values.tolist()
+    [[3, 8, False], [8, 3, True]]
     >>> table.write("rows.parquet")
     500
     """
@@ -137,8 +137,8 @@ class RowTable:
             "list_length": neighbors.list_length,
             "lid_neighbors": neighbors.lid_neighbors,
             "rules": {
-                "duplicate_group": f"identical rows, and pairs closer than {CLOSE_SHARE:.0%} of the typical distance and "
-                f"closer than the local density explains (false discovery rate {FALSE_DISCOVERY_RATE:.0%})",
+                "duplicate_group": f"identical rows, and pairs closer than {CLOSE_SHARE:.0%} of the typical distance "
+                f"and closer than the local density explains (false discovery rate {FALSE_DISCOVERY_RATE:.0%})",
                 "is_hub": f"k_occurrence above {HUB_FACTOR} times its mean, which is {neighbors.list_length}",
                 "is_outlier": OUTLIER_RULE,
             },
@@ -218,7 +218,7 @@ class RowTable:
         )
         columns["nearest_row"] = _Column(number, "row number of the nearest other row", counted("nearest"))
         if "ids" in self.roles:
-            columns[self._nearest_name()] = _Column(
+            columns["nearest_id"] = _Column(
                 columns[self.roles["ids"]].type, "id of the nearest other row", self._nearest_ids
             )
         if euclidean:
@@ -233,7 +233,9 @@ class RowTable:
                 pa.bool_(), "another row is nearly the same (exact copies do not count)", stored("is_near_duplicate")
             ),
             "duplicate_group": _Column(
-                number, "smallest row number in the group of copies and near-duplicates; null if alone", counted("group")
+                number,
+                "smallest row number in the group of copies and near-duplicates; null if alone",
+                counted("group"),
             ),
             "k_occurrence": _Column(
                 pa.int32(),
@@ -244,15 +246,14 @@ class RowTable:
                 pa.bool_(), f"k_occurrence is above {HUB_FACTOR * k}, {HUB_FACTOR} times its mean", stored("is_hub")
             ),
             "is_anti_hub": _Column(pa.bool_(), "k_occurrence is 0", stored("is_anti_hub")),
-            "lid": _Column(
-                real, f"local intrinsic dimension, from {found.lid_neighbors} nearest rows", stored("lid")
+            "lid": _Column(real, f"local intrinsic dimension, from {found.lid_neighbors} nearest rows", stored("lid")),
+            "cluster": _Column(
+                pa.int16(), "cluster of the audit, from 0; one cluster if all are 0", self._cluster_codes
             ),
-            "cluster": _Column(pa.int16(), "cluster of the audit, from 0; one cluster if all are 0", self._cluster_codes),
             "outlier_score": _Column(
-                real, "difference from the 10 nearest rows, in units of ordinary differences", stored("score")
-            ),
-            "outlier_p": _Column(
-                pa.float64(), "probability that an ordinary row has this outlier score", stored("p_value")
+                real,
+                "−log10 of the probability that an ordinary row is as unusual; 0 for ordinary rows",
+                stored("score"),
             ),
             "is_outlier": _Column(pa.bool_(), "outlier at a false discovery rate of 5%", stored("is_outlier")),
         }
@@ -296,11 +297,6 @@ class RowTable:
         kind = kinds.get(np.asarray(first).dtype.kind, pa.string())
         described = {"ids": "id of the row", "labels": "label of the row", "text": "text of the row"}[role]
         return _Column(kind, described, lambda part: part.columns[role])
-
-    def _nearest_name(self) -> str:
-        return next(
-            name for name in ("nearest_id", "nearest_row_id", "nearest_id_") if name not in self.roles.values()
-        )
 
     def _cosines_to_mean(self, part: _Part) -> np.ndarray:
         cosines = np.full(len(part.vectors), np.nan)
@@ -365,15 +361,16 @@ def check_rows_output(path: str | os.PathLike[str]) -> Path:
     return target
 
 
-_OWN_NAMES = frozenset(
-    "row norm cosine_to_mean nearest_row nearest_id nearest_cosine nearest_distance is_copy is_near_duplicate "
-    "duplicate_group k_occurrence is_hub is_anti_hub lid cluster outlier_score outlier_p is_outlier same_label_share "
-    "neighbor_label has_label_conflict is_zero is_dropped x y neighbors".split()
-)
+_OWN_NAMES = {
+    *("row", "norm", "cosine_to_mean", "nearest_row", "nearest_id", "nearest_cosine", "nearest_distance"),
+    *("is_copy", "is_near_duplicate", "duplicate_group", "k_occurrence", "is_hub", "is_anti_hub", "lid", "cluster"),
+    *("outlier_score", "is_outlier", "same_label_share", "neighbor_label", "has_label_conflict"),
+    *("is_zero", "is_dropped", "x", "y", "neighbors"),
+}
 
 
 def _name_roles(store: Store) -> dict[str, str]:
-    """Return the names of the user's ids, text and labels in the table; a name that is taken is replaced by its role."""
+    """Return the names of the user's ids, text and labels in the table; a taken name is replaced by its role."""
     names: dict[str, str] = {}
     for role in ("ids", "text", "labels"):
         name = store.columns.get(role)

@@ -10,6 +10,7 @@ import numpy as np
 from isoscope._core.arrays import check_integer
 from isoscope._core.errors import ParameterError, plural
 from isoscope._io.json import check_type, jsonable
+from isoscope.auditing.row_neighbors import HUB_FACTOR
 
 if TYPE_CHECKING:
     from isoscope.auditing.row_table import RowTable
@@ -156,8 +157,8 @@ class _Finder:
         return self._list(
             "near_duplicates",
             "Groups of copies and near-duplicates",
-            "The rows of a group are identical or nearly identical, so search results contain repeats. Each line shows "
-            "the two closest rows of a group.",
+            "The rows of a group are identical or nearly identical, so search results contain repeats. Each entry "
+            "shows the two closest rows of a group.",
             len(pairs),
             some[:, 0],
             {**self.nearest_title, "group_size": "group size"},
@@ -172,8 +173,8 @@ class _Finder:
         return self._list(
             "hubs",
             "Hubs",
-            f"These rows are among the {k} nearest neighbors of more than {5 * k} rows, 5 times the average. They appear "
-            "in many search results, also in unrelated ones.",
+            f"These rows are among the {k} nearest neighbors of more than {HUB_FACTOR * k} rows, {HUB_FACTOR} times "
+            "the average. They appear in many search results, also in unrelated ones.",
             int(self.neighbors.is_hub.sum()),
             rows,
             {"k_occurrence": f"top-{k} lists"},
@@ -186,8 +187,8 @@ class _Finder:
         return self._list(
             "anti_hubs",
             "Anti-hubs",
-            f"These rows are not among the {k} nearest neighbors of any row, so a search hardly ever finds them. The rows "
-            "that are farthest from their nearest neighbor come first.",
+            f"These rows are not among the {k} nearest neighbors of any row, so a search hardly ever finds them. The "
+            "rows that are farthest from their nearest neighbor come first.",
             int(self.neighbors.is_anti_hub.sum()),
             rows,
             {f"nearest_{name}": f"nearest {title}" for name, title in self.nearest_title.items()},
@@ -195,13 +196,13 @@ class _Finder:
         )
 
     def outliers(self) -> RowList:
-        score = self.neighbors.score.astype(np.float64)
+        score = self.neighbors.score
         rows = self._worst(self.neighbors.is_outlier, -score)
         return self._list(
             "outliers",
             "Outliers",
-            "These rows differ from their nearest neighbors far more than other rows do: failed embeddings, or vectors of "
-            "another model. About 5% of the listed rows are expected to be ordinary.",
+            "These rows are unusual compared with all rows and with their nearest neighbors: often failed embeddings, "
+            "or vectors of another model. At most about 5% of all outliers are expected to be ordinary rows.",
             int(self.neighbors.is_outlier.sum()),
             rows,
             {"score": "score", "p": "p-value"},
@@ -214,8 +215,8 @@ class _Finder:
         return self._list(
             "zero_rows",
             "Zero and dropped rows",
-            "A search by cosine never finds these rows: they are zero, or were dropped because they are zero or a value "
-            "is missing.",
+            "A search by cosine never finds these rows: they are zero, or were dropped because they are zero or have a "
+            "missing value.",
             int(broken.sum()),
             rows,
             {"is_zero": "zero"},

@@ -106,7 +106,9 @@ def audit(
     ] = None,
     top: Annotated[
         int | None,
-        typer.Option(metavar="NUMBER", help="List this many of the worst rows of each kind.", show_default="5 with --rows"),
+        typer.Option(
+            metavar="NUMBER", help="List this many of the worst rows of each kind.", show_default="5 with --rows"
+        ),
     ] = None,
     baseline: Annotated[
         Path | None,
@@ -148,7 +150,7 @@ def audit(
     if wants_rows and (by or len(sources) > 1):
         option, conflict = "--rows" if rows is not None else "--top", "--by" if by else "several sources"
         raise ParameterError(
-            f"{option} cannot be combined with {conflict}: audit one source at a time, and one group of it (for layers: "
+            f"{option} cannot be combined with {conflict}: audit one source and one group at a time (for layers: pass "
             "--layer)"
         )
     if rows is not None:

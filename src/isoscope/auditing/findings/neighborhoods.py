@@ -164,7 +164,7 @@ def hubness(e: Evidence) -> Iterator[Finding]:
 
 
 def check_ties(distances: np.ndarray) -> None:
-    """Raise an `InputError` if the nearest neighbors of many rows are arbitrary, given the sorted distances of lists."""
+    """Raise an `InputError` if the nearest neighbors of many rows are arbitrary, given their sorted distances."""
     tied = float(((distances[:, 0] <= 0) | (distances[:, 0] == distances[:, -1])).mean())
     if tied > SHARE_LOOK:
         raise InputError(
