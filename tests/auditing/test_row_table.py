@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
@@ -126,8 +127,9 @@ def test_labels_are_compared_with_those_of_the_neighbors(audit, frame):
         near = labels[frame.neighbors[row]["ids"]].tolist()
         assert frame.same_label_share[row] == pytest.approx(near.count(labels[row]) / 10)
         assert near.count(frame.neighbor_label[row]) == max(map(near.count, near))
-    assert frame.index[frame.has_label_conflict].tolist() == [50]
-    assert [entry["row"] for entry in audit.worst["label_conflicts"].entries] == [50]
+    conflicts = [10, 12, 30, 50]  # the first three are copies of rows with another label
+    assert frame.index[frame.has_label_conflict].tolist() == conflicts
+    assert sorted(entry["row"] for entry in audit.worst["label_conflicts"].entries) == conflicts
 
 
 # columns of the user
@@ -142,10 +144,6 @@ def test_the_table_has_the_users_ids_labels_and_texts(frame, source):
 
 
 def test_names_that_are_taken_are_replaced():
-    rows = isoscope.audit({"cluster": np.arange(200) % 2, "row": np.arange(200), "embedding": cloud()[50:250].tolist()})
-    assert rows.rows is None
-    import pandas as pd
-
     frame = pd.DataFrame({"cluster": np.arange(200) % 2, "row": -np.arange(200), "embedding": [*cloud()[50:250]]})
     table = isoscope.audit(frame, labels="cluster", ids="row", rows=True).rows.to_pandas()
     assert table.id.tolist() == frame.row.tolist()
@@ -288,7 +286,10 @@ def test_every_format_has_the_same_values(audit, frame, tmp_path, ending):
     assert table.column_names == [name for name in frame.columns if ending != "csv" or name != "neighbors"]
     assert table["nearest_row"].null_count == 2
     for name in ("row", "norm", "is_hub", "nearest_cosine", "doc_id"):
-        assert table[name].to_pylist() == pytest.approx(frame[name].tolist()) if name != "doc_id" else True
+        expected = frame[name].tolist()
+        if name in ("norm", "nearest_cosine"):
+            expected = pytest.approx([None if value != value else value for value in expected])
+        assert table[name].to_pylist() == expected
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
 
 

@@ -16,7 +16,7 @@ NAMES = ["near_duplicates", "hubs", "anti_hubs", "outliers", "zero_rows"]
 def star(n=300, d=40, seed=0):
     """Rows around a center, which is the nearest row of most of them; and copies, an outlier and zero rows."""
     rng = np.random.default_rng(seed)
-    X = rng.standard_normal((n, d)) / np.arange(1, d + 1) + 2
+    X = rng.standard_normal((n, d)) + 2
     X[0] = X.mean(axis=0)
     X[5] = X[6]
     X[7] = X[8] + 1e-5
