@@ -1,4 +1,4 @@
-"""The row table: its sums are the findings of the audit, its columns agree with scikit-learn, and it is written whole."""
+"""The row table: its sums are the findings of the audit, and its columns agree with scikit-learn."""
 
 from __future__ import annotations
 
