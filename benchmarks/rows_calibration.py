@@ -3,7 +3,7 @@
 python benchmarks/rows_calibration.py RUNS [--data VECTORS] [--model MODEL] [--runs 100] [--page docs/rows.md]
 
 RUNS is a folder for the results: one line of JSON per run, so that an interrupted calibration can be resumed. VECTORS
-is a folder of Parquet files named DATASET-MODEL.parquet; without it, only synthetic data is used. MODEL is the folder
+is a folder of Parquet files (see REAL); without it, only synthetic data is used. MODEL is the folder
 of the sentence encoder whose vectors end in -minilm; without it, no failed texts are embedded. Every run is
 reproducible from its cell and its number. With --data, the script also prints the examples in docs/rows.md.
 """
@@ -32,6 +32,10 @@ from pages import write_table
 SIZES = ((300, 32), (1_000, 128), (1_000, 384))
 KINDS = ("isotropic", "power law", "steep power law", "cone", "20 clusters", "a small topic", "t, 5 degrees")
 REAL_ROWS, FEW, MANY = 1_000, 5, 20  # rows of a subset, and planted rows
+REAL = (
+    *("banking77-test-minilm", "banking77-test-stories", "cranfield-docs-gte", "cranfield-docs-minilm"),
+    *("cranfield-docs-stories", "newsgroups-minilm", "scifact-corpus-minilm", "scifact-dev-minilm", "stsb-test-minilm"),
+)
 FAILED_TEXTS = {"empty text": [""], "placeholders": [".", "n/a", "null", "undefined", "404 not found", "-", "?", "..."]}
 
 Result = dict[str, float]
@@ -160,7 +164,7 @@ def random_lists(n: int, rng: np.random.Generator) -> Result:
 
 
 def real_cells(folder: Path, model: Path | None) -> Iterator[Cell]:
-    files = {path.stem: path for path in sorted(folder.glob("*.parquet")) if "queries" not in path.stem}
+    files = {name: path for name in REAL if (path := folder / f"{name}.parquet").exists()}
     for name, path in files.items():
         yield Cell("clean", name, lambda rng, path=path: clean(read(path)[0][some(read(path)[0], rng)]))
     for name, path in files.items():
