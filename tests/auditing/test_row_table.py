@@ -199,6 +199,24 @@ def test_above_the_limit_neighbors_are_searched_in_the_sample(few_exact_rows, so
     assert "sample" in result.worst.note
 
 
+def test_outliers_and_near_duplicates_outside_the_sample_are_found(few_exact_rows):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((1500, 24)) / np.arange(1, 25)
+    sampled = isoscope.audit(X, sample=600).measured.sample.rows  # the sample depends only on the row numbers
+    outside = np.setdiff1d(np.arange(1500), sampled)[:4]
+    X[outside[:3]] = np.eye(24)[-3:]  # directions in which other rows hardly vary
+    X[outside[3]] = X[sampled[0]] + 1e-6
+    result = isoscope.audit(X, sample=600, rows=True)
+    frame = result.rows.to_pandas()
+    assert set(outside[:3]) <= set(frame.index[frame.is_outlier])
+    assert frame.is_outlier.sum() <= 4
+    pair = [outside[3], sampled[0]]
+    assert frame.is_near_duplicate[pair].all()
+    assert (frame.duplicate_group[pair] == min(pair)).all()
+    entry = result.worst["near_duplicates"].entries[0]
+    assert sorted([entry["row"], entry["other"]["row"]]) == sorted(pair)
+
+
 def test_the_parts_of_a_tally_can_be_joined(few_exact_rows, source):
     whole = isoscope.audit(source, rows=True, sample=250).rows.neighbors
     store = isoscope.open_store(source)
