@@ -27,7 +27,7 @@ def test_the_page_lists_the_rows_and_escapes_their_texts(audit):
     assert "<script>alert(" not in page
     assert "&lt;script&gt;alert(1)" in page
     section = render_worst_rows(audit)
-    for each in audit.worst.found:
+    for each in audit.worst.nonempty:
         assert f'id="rows-{each.name}"' in section
         assert section.count(each.meaning.replace("'", "&#x27;")) == 1
     empty = [each for each in audit.worst.lists if not each.count]
@@ -54,7 +54,7 @@ def test_an_audit_without_rows_has_no_section():
 def test_the_terminal_shows_each_list_within_its_width(audit, width):
     text = to_plain_text(render_worst_text(audit.worst), width)
     assert max(map(len, text.splitlines())) <= width
-    for each in audit.worst.found:
+    for each in audit.worst.nonempty:
         assert f"{each.title}  {each.count:,}" in text
     assert "…" in text  # long texts are truncated to one line
     assert str(audit).count("Rows that cause the trouble") == 1

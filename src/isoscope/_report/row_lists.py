@@ -40,7 +40,7 @@ def render_worst_rows(audit: Audit) -> Markup | None:
         "rows",
         TITLE,
         tag("p", worst.note, class_="hint"),
-        *(_render_list(each) for each in worst.found),
+        *(_render_list(each) for each in worst.nonempty),
         tag("p", describe_empty(worst), class_="hint"),
         *(
             tag("p", f"Not measured: {name.replace('_', ' ')}, {why}", class_="hint")
@@ -51,7 +51,7 @@ def render_worst_rows(audit: Audit) -> Markup | None:
 
 def render_list_links(audit: Audit, finding: str) -> Markup | None:
     """Return links from a finding to the lists of its rows; None if there are none."""
-    found = [] if audit.worst is None else audit.worst.found
+    found = [] if audit.worst is None else audit.worst.nonempty
     links = [
         join_markup(" ", tag("a", f"{each.title} ({each.count:,})", href=f"#rows-{each.name}"))
         for each in found
@@ -129,7 +129,7 @@ def format_value(name: str, value: Any) -> str:
 def render_worst_text(worst: WorstRows) -> Group:
     """Return the lists of the worst rows for rich's console."""
     parts: list[RenderableType] = [Text(TITLE, "bold"), Text(worst.note, "dim")]
-    for rows in worst.found:
+    for rows in worst.nonempty:
         more = f", the worst {len(rows.entries):,}" if _is_cut(rows) else ""
         parts += [Text(), Text.assemble((rows.title, "bold"), f"  {rows.count:,}{more}"), Text(rows.meaning, "dim")]
         parts.append(Padding(_terminal_table(rows), (0, 0, 0, 2)))

@@ -27,7 +27,7 @@ OUTLIER_RULE = (
     "exponential tail of the distance to the power of 2/3, estimated between the 75% and 97.5% quantiles. "
     "outlier_score is −log10 of the larger p-value. Outliers have a false discovery rate of 5%."
 )
-"""The rule in words, for the metadata of a table."""
+"""A description of the rule, for the metadata of a table."""
 
 _RIDGE = 0.01  # added to each variance, as a share of the mean variance
 _TRIMMED = 0.05  # share of rows with the largest distances that do not count for the covariance

@@ -60,9 +60,9 @@ class RowNeighbors:
     lid_neighbors: int
     """The number of nearest rows for the local dimension."""
     nearest: np.ndarray
-    """The row number of the nearest row; −1 if there is none."""
+    """The row number of the nearest row; −1 for a row without neighbors."""
     distance: np.ndarray
-    """The distance to it; NaN if there is none."""
+    """The distance to it; NaN for a row without neighbors."""
     lid: np.ndarray
     """The local intrinsic dimension; NaN where it is undefined."""
     occurrences: np.ndarray
@@ -84,7 +84,7 @@ class RowNeighbors:
     same_label: np.ndarray | None
     """The share of the nearest rows that have the row's label; NaN if it has no neighbors. None without labels."""
     neighbor_label: np.ndarray | None
-    """The most frequent label among the nearest rows, as a code into `label_names`; −1 if there is none."""
+    """The most frequent label among the nearest rows, as a code into `label_names`; −1 for a row without neighbors."""
     neighbor_label_share: np.ndarray | None
     label_names: np.ndarray | None
     lists: tuple[np.ndarray, np.ndarray] | None
@@ -108,7 +108,7 @@ class RowNeighbors:
 
     @property
     def is_anti_hub(self) -> np.ndarray:
-        """Whether each row is in no list."""
+        """Whether each row has the k-occurrence 0 (anti-hub)."""
         return np.asarray(self.occurrences == 0)
 
     @property
@@ -219,7 +219,7 @@ class _RowArrays:
     def __init__(self, n: int, names: Sequence[str]):
         self.arrays = {name: np.full(n, fill, dtype) for name, (dtype, fill) in _FILLS.items() if name in names}
 
-    def put(self, rows: np.ndarray, part: dict[str, Any]) -> None:
+    def set_rows(self, rows: np.ndarray, part: dict[str, Any]) -> None:
         """Set the measurements of these rows."""
         for name, values in part.items():
             self.arrays[name][rows] = values
@@ -253,10 +253,10 @@ def _search_all(n: int, sample: Sample, measured: Measurements) -> RowNeighbors:
         k = distances.shape[1]
         for part in blocks(len(distances), _block_rows(k)):
             labels = None if searched.codes is None else searched.codes[part]
-            filled.put(searched.rows[part], searched.describe(distances[part], positions[part], labels))
+            filled.set_rows(searched.rows[part], searched.describe(distances[part], positions[part], labels))
         searched.fit(distances, positions)
         if searched.p_values is not None:
-            filled.put(searched.rows, {"p_value": searched.p_values})
+            filled.set_rows(searched.rows, {"p_value": searched.p_values})
         first = positions[:, :LIST_LENGTH]
         lists = np.full((n, first.shape[1]), -1), np.full((n, first.shape[1]), np.nan, np.float32)
         lists[0][searched.rows] = searched.rows[first]
@@ -373,7 +373,7 @@ class RowTally(Tally):
             values["p_value"] = np.where(own >= 0, searched.p_values[own], p_values)
         filled = _RowArrays(n, [name for name in _FILLS if name in values])
         filled.arrays["gap"] = np.full(n, np.nan, np.float32)
-        filled.put(np.flatnonzero(usable), values)
+        filled.set_rows(np.flatnonzero(usable), values)
         finite = np.isfinite(batch.vectors).all(axis=1)
         more = {"finite": finite, "zero": finite & ~batch.vectors.any(axis=1), "hash": hash_rows(batch.vectors)}
         self.parts.append(filled.arrays | more)

@@ -203,10 +203,10 @@ class RowTable:
         found, number, real = self.neighbors, pa.int64(), pa.float32()
         euclidean, k = self.settings.metric == "euclidean", found.list_length
 
-        def stored(name: str) -> Callable[[_Part], Any]:
+        def read_values(name: str) -> Callable[[_Part], Any]:
             return lambda part: getattr(found, name)[part.rows]
 
-        def counted(name: str) -> Callable[[_Part], Any]:
+        def read_numbers(name: str) -> Callable[[_Part], Any]:
             return lambda part: _known_numbers(getattr(found, name)[part.rows])
 
         columns = {"row": _Column(number, "row number in the source, from 0", lambda part: _numbers(part.rows))}
@@ -216,51 +216,59 @@ class RowTable:
         columns["cosine_to_mean"] = _Column(
             real, "cosine with the mean direction (the mean of all unit vectors)", self._cosines_to_mean
         )
-        columns["nearest_row"] = _Column(number, "row number of the nearest other row", counted("nearest"))
+        columns["nearest_row"] = _Column(number, "row number of the nearest other row", read_numbers("nearest"))
         if "ids" in self.roles:
             columns["nearest_id"] = _Column(
                 columns[self.roles["ids"]].type, "id of the nearest other row", self._nearest_ids
             )
         if euclidean:
-            columns["nearest_distance"] = _Column(real, "Euclidean distance to the nearest row", stored("distance"))
+            columns["nearest_distance"] = _Column(
+                real, "Euclidean distance to the nearest row", read_values("distance")
+            )
         else:
             columns["nearest_cosine"] = _Column(
                 real, "cosine with the nearest row", lambda part: 1 - found.distance[part.rows] ** 2 / 2
             )
         columns |= {
-            "is_copy": _Column(pa.bool_(), "an earlier row has the same values", stored("is_copy")),
+            "is_copy": _Column(pa.bool_(), "an earlier row has the same values", read_values("is_copy")),
             "is_near_duplicate": _Column(
-                pa.bool_(), "another row is nearly the same (exact copies do not count)", stored("is_near_duplicate")
+                pa.bool_(),
+                "another row is nearly the same (exact copies do not count)",
+                read_values("is_near_duplicate"),
             ),
             "duplicate_group": _Column(
                 number,
                 "smallest row number in the group of copies and near-duplicates; null if alone",
-                counted("group"),
+                read_numbers("group"),
             ),
             "k_occurrence": _Column(
                 pa.int32(),
                 f"number of rows that have this row among their {k} nearest; {k} on average",
-                counted("occurrences"),
+                read_numbers("occurrences"),
             ),
             "is_hub": _Column(
-                pa.bool_(), f"k_occurrence is above {HUB_FACTOR * k}, {HUB_FACTOR} times its mean", stored("is_hub")
+                pa.bool_(),
+                f"k_occurrence is above {HUB_FACTOR * k}, {HUB_FACTOR} times its mean",
+                read_values("is_hub"),
             ),
-            "is_anti_hub": _Column(pa.bool_(), "k_occurrence is 0", stored("is_anti_hub")),
-            "lid": _Column(real, f"local intrinsic dimension, from {found.lid_neighbors} nearest rows", stored("lid")),
+            "is_anti_hub": _Column(pa.bool_(), "k_occurrence is 0", read_values("is_anti_hub")),
+            "lid": _Column(
+                real, f"local intrinsic dimension, from {found.lid_neighbors} nearest rows", read_values("lid")
+            ),
             "cluster": _Column(
                 pa.int16(), "cluster of the audit, from 0; one cluster if all are 0", self._cluster_codes
             ),
             "outlier_score": _Column(
                 real,
                 "−log10 of the probability that an ordinary row is as unusual; 0 for ordinary rows",
-                stored("score"),
+                read_values("score"),
             ),
-            "is_outlier": _Column(pa.bool_(), "outlier at a false discovery rate of 5%", stored("is_outlier")),
+            "is_outlier": _Column(pa.bool_(), "outlier at a false discovery rate of 5%", read_values("is_outlier")),
         }
         if found.same_label is not None:
             columns |= {
                 "same_label_share": _Column(
-                    real, f"share of the {k} nearest rows with the same label", stored("same_label")
+                    real, f"share of the {k} nearest rows with the same label", read_values("same_label")
                 ),
                 "neighbor_label": _Column(
                     columns[self.roles["labels"]].type,
@@ -270,13 +278,13 @@ class RowTable:
                 "has_label_conflict": _Column(
                     pa.bool_(),
                     f"none of the {k} nearest rows has the label of the row, and at least half share another one",
-                    stored("has_label_conflict"),
+                    read_values("has_label_conflict"),
                 ),
             }
         columns |= {
-            "is_zero": _Column(pa.bool_(), "all values are 0", stored("is_zero")),
+            "is_zero": _Column(pa.bool_(), "all values are 0", read_values("is_zero")),
             "is_dropped": _Column(
-                pa.bool_(), "dropped by missing='drop' or zeros='drop'; not measured", stored("is_dropped")
+                pa.bool_(), "dropped by missing='drop' or zeros='drop'; not measured", read_values("is_dropped")
             ),
             "x": _Column(real, "first principal component", lambda part: self._project(part, 0)),
             "y": _Column(real, "second principal component", lambda part: self._project(part, 1)),
@@ -390,7 +398,7 @@ def _norms(part: _Part) -> np.ndarray:
 
 
 def _known_numbers(values: np.ndarray) -> Any:
-    """Return numbers in which −1 means that there is none."""
+    """Return numbers as an Arrow array in which −1 becomes null."""
     return _masked(values, values >= 0)
 
 

@@ -76,7 +76,7 @@ class WorstRows:
         return f"WorstRows({counts})"
 
     @property
-    def found(self) -> list[RowList]:
+    def nonempty(self) -> list[RowList]:
         """The lists that are not empty."""
         return [each for each in self.lists if each.count]
 
