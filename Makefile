@@ -5,7 +5,7 @@ PIP = bin/pip install --quiet --disable-pip-version-check --constraint constrain
 # Two test processes run at once. torch and scikit-learn get one core each; otherwise their threads compete.
 ONE_EACH = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=2
 
-.PHONY: demo test test-lowest test-nightly lint bench bench-scale advisor calibration calibration-full calibration-audit regularizers regularizer-weights collapse-calibration estimators studies structure golden mutants stress clean
+.PHONY: demo test test-lowest test-nightly lint bench bench-scale advisor calibration calibration-full calibration-audit calibration-rows regularizers regularizer-weights collapse-calibration estimators studies structure golden mutants stress clean
 
 demo: .venv-demo/done
 	.venv-demo/bin/isoscope demo
@@ -126,6 +126,11 @@ estimators: .venv-bench/done
 # False alarms and power of the audit's null tests (about an hour); writes the tables in docs/findings.md.
 calibration-audit: .venv-bench/done
 	.venv-bench/bin/python benchmarks/audit_calibration.py --page docs/findings.md
+
+# False alarms and power of the marks in the row table of an audit (half an hour); writes the tables in docs/rows.md.
+# Rerun it to resume. make calibration-rows RUNS=folder [DATA=folder of vectors MODEL=folder of the encoder]
+calibration-rows: .venv-bench/done
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv-bench/bin/python benchmarks/rows_calibration.py $(RUNS) $(if $(DATA),--data $(DATA)) $(if $(MODEL),--model $(MODEL)) --page docs/rows.md
 
 # Writes docs/studies.md, the pages and results.json in docs/studies/ from runs of `isoscope study run NAME -o RUNS/NAME`;
 # make studies RUNS=folder

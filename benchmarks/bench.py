@@ -269,6 +269,28 @@ def sketch_lines() -> list[Line]:
     return [Line("sketch 1,000,000×384 from a memory-mapped file", name, peer, ours, difference, 1 / 2.5)]
 
 
+def row_lines() -> list[Line]:
+    """Compare what `audit --rows` adds to an audit with one exact search for the 100 nearest neighbors of all rows."""
+    from isoscope._core.pairs import nearest_neighbors
+    from isoscope._io.progress import ignore_progress
+    from isoscope.auditing.row_table import RowTable
+    from isoscope.engines.engine import LocalEngine
+
+    n, d = 100_000, 384
+    X = cloud(n, d)
+    store, measured = isoscope.open_store(X), isoscope.audit(X).measured
+    units = X / np.linalg.norm(X, axis=1, keepdims=True)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.parquet"
+
+        def ours() -> int:
+            return RowTable.of(store, measured, ignore_progress, LocalEngine()).write(path)
+
+        our_time, peer_time = turns(ours, partial(nearest_neighbors, units, 100), 1)
+    name = "isoscope, exact search for 100 neighbors"
+    return [Line(f"audit --rows, beyond the audit, {n:,}×{d}", name, peer_time, our_time, "", 1 / 1.5)]
+
+
 GROUPS = {
     "isoscore": isoscore_lines,
     "participation_ratio": participation_ratio_lines,
@@ -280,6 +302,7 @@ GROUPS = {
     "neighbors": neighbor_lines,
     "faiss": faiss_lines,
     "sketch": sketch_lines,
+    "rows": row_lines,
 }
 
 

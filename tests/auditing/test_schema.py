@@ -29,6 +29,7 @@ def clouds():
     yield "plain", X, {}
     yield "everything", X + 1, {"labels": np.arange(300) % 3, "types": np.arange(300) // 4, "queries": X[:20] - 1}
     yield "euclidean", X, {"metric": "euclidean"}
+    yield "rows", np.vstack([X, X[:9]]), {"rows": True, "top": 3, "labels": np.arange(309) % 3, "ids": np.arange(309)}
     yield "sampled", X, {"sample": 100}
     yield "four rows", X[:4, :2], {}
     yield "equal rows", np.ones((9, 3)), {}

@@ -384,3 +384,15 @@ def test_local_workers_keep_freed_memory(monkeypatch):
     assert environment["MALLOC_TRIM_THRESHOLD_"] == str(256 * 2**20)
     assert environment["MALLOC_MMAP_THRESHOLD_"] == str(32 * 2**20)
     assert environment["OMP_NUM_THREADS"] == "1"  # Dask's own defaults stay
+
+
+def test_row_table_equals_local_row_table(folder, client, monkeypatch):
+    from isoscope.auditing import row_neighbors
+
+    monkeypatch.setattr(row_neighbors, "MAX_EXACT_ROWS", 1000)
+    store = open_store(folder)
+    local, remote = (isoscope.audit(store, rows=True, sample=500, engine=engine).rows for engine in ("local", client))
+    assert (len(remote), remote.neighbors.exact) == (ROWS, False)
+    for name in ("nearest", "group", "occurrences", "is_outlier", "neighbor_label"):
+        assert (getattr(remote.neighbors, name) == getattr(local.neighbors, name)).mean() > 0.9999  # ties may differ
+    np.testing.assert_allclose(remote.neighbors.lid, local.neighbors.lid, rtol=1e-3)

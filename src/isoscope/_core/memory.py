@@ -142,12 +142,19 @@ def tile_bytes(usual: int) -> int:
     return usual if not _active_limits else max(_MIN_TILE_BYTES, min(usual, _active_limits[-1].rest // 8))
 
 
+def fitting_rows(dim: int, itemsize: int = 4, groups: int = 1) -> int | None:
+    """Return the number of rows per group that fit in memory together with their neighbors; None without a limit."""
+    if not _active_limits:
+        return None
+    check_memory(dim, groups)
+    return _active_limits[-1].rest // (2 * groups * _row_bytes(dim, itemsize))
+
+
 def limit_sample_size(requested: int, dim: int, itemsize: int = 4, groups: int = 1) -> int:
     """Return the number of sample rows per group that fit in memory; warn if it is less than requested."""
-    if not _active_limits:
+    rows = fitting_rows(dim, itemsize, groups)
+    if rows is None:
         return requested
-    check_memory(dim, groups)
-    rows = _active_limits[-1].rest // (2 * groups * _row_bytes(dim, itemsize))
     if rows < requested:
         warn_data(
             f"the memory limit of {_format_size(_active_limits[-1].size)} reduces the sample from {requested:,} to "

@@ -29,6 +29,7 @@ from isoscope._report.html import (
     tag,
 )
 from isoscope._report.narrate import audit_headline, format_confidence, interleave_separators, join_words, spell_number
+from isoscope._report.row_lists import render_worst_rows
 from isoscope._report.similarity import render_similarity
 from isoscope.auditing.compare import compare_findings, describe_setting_differences
 from isoscope.auditing.finding import VERDICTS
@@ -243,6 +244,7 @@ def render_page(
         tag(
             "main",
             _render_findings(audits, baseline, held_out),
+            render_worst_rows(audits[0]) if len(audits) == 1 else None,
             render_similarity(audits),
             _render_pictures(audits),
             _render_notes(audits),
@@ -362,13 +364,15 @@ def _format_command(audit: Audit) -> str:
         changed = (
             f", {name}={value!r}" for name, value in vars(settings).items() if value != getattr(Settings(), name)
         )
-        return f"isoscope.audit(vectors{''.join(changed)}).to_html('report.html')"
+        rows = "" if audit.worst is None else f", rows=True, top={audit.worst.top}"
+        return f"isoscope.audit(vectors{''.join(changed)}{rows}).to_html('report.html')"
     words = ["isoscope", "audit", audit.source]
     for role, name in audit.columns.items():
         words += ["--columns", f"{role}={name}"] if name != role else []
     for option in ("metric", "sample", "seed", "missing", "zeros"):
         value = getattr(settings, option)
         words += [f"--{option}", str(value)] if value != getattr(Settings(), option) else []
+    words += [] if audit.worst is None else ["--top", str(audit.worst.top)]
     return shlex.join([*words, "--html", "report.html"])
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from isoscope._report.html import join_markup, render_code, render_definition_list, render_scrollable, tag
 from isoscope._report.narrate import capitalize, format_confidence
+from isoscope._report.row_lists import render_list_links
 from isoscope._report.svg import Scale, format_percent
 from isoscope.auditing.finding import VERDICTS, format_number
 
@@ -148,6 +149,7 @@ def _render_card(finding: Finding, audit: Audit, since: Mapping[str, Change]) ->
             tag("header", tag("h3", finding.title), badge(finding.verdict)),
             tag("p", render_code(finding.meaning), class_="meaning"),
             tag("p", tag("strong", "Try: "), render_code(finding.advice), class_="advice"),
+            render_list_links(audit, finding.name),
             _render_caveats(finding, audit),
             class_="words",
         ),
@@ -178,6 +180,7 @@ def _render_row(finding: Finding, audit: Audit, since: Mapping[str, Change]) -> 
         _render_baseline(finding, since),
         tag("p", render_code(finding.meaning), class_="meaning"),
         tag("p", render_code(finding.advice), class_="advice"),
+        render_list_links(audit, finding.name),
         _render_caveats(finding, audit),
         _render_range(finding),
         _render_facts(finding),

@@ -18,6 +18,7 @@ from rich.text import Text
 from isoscope._core.errors import InputError
 from isoscope._core.printable import escape_controls
 from isoscope._report.narrate import format_interval, format_signed
+from isoscope._report.row_lists import render_worst_text
 from isoscope.auditing.compare import Change, align_findings, compare_findings, describe_setting_differences
 from isoscope.auditing.finding import VERDICTS, format_number, format_percentage
 
@@ -65,6 +66,8 @@ def render_audit(audit: Audit, baseline: Audit | None = None) -> Group:
     for finding in audit.findings:
         parts.append(_render_finding(finding, spelled_out=finding.verdict != "ok"))
     parts += [Text(), _render_similarity(audit)]
+    if audit.worst is not None:
+        parts += [Text(), render_worst_text(audit.worst)]
     if audit.skipped:
         parts += [Text()] + [Text(f"not measured: {name}, {reason}", "dim") for name, reason in audit.skipped.items()]
     if baseline is not None:

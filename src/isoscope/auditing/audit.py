@@ -14,6 +14,8 @@ from isoscope.auditing.by_group import measure_groups
 from isoscope.auditing.grouped import GroupedAudit
 from isoscope.auditing.grouping import MAX_GROUPS, MAX_LAYERS, group_rows
 from isoscope.auditing.measure import Settings, measure
+from isoscope.auditing.row_table import RowTable
+from isoscope.auditing.worst_rows import DEFAULT_TOP, WorstRows, check_top
 from isoscope.engines.engine import open_engine
 from isoscope.stores.columns import ColumnError
 from isoscope.stores.open import open_store
@@ -34,6 +36,7 @@ class AuditOptions(TypedDict, total=False):
     text: Column | None
     frequency: Column | None
     groups: Column | None
+    ids: Column | None
     vectors: str | None
     queries: Any
     metric: Metric
@@ -41,6 +44,8 @@ class AuditOptions(TypedDict, total=False):
     seed: Seed
     missing: Missing
     zeros: Zeros
+    rows: bool
+    top: int
     progress: bool | Progress
     engine: Any
 
@@ -58,6 +63,7 @@ def audit(
     text: Column | None = None,
     frequency: Column | None = None,
     groups: Column | None = None,
+    ids: Column | None = None,
     vectors: str | None = None,
     queries: Any = None,
     metric: Metric = "cosine",
@@ -65,6 +71,8 @@ def audit(
     seed: Seed = 0,
     missing: Missing = "error",
     zeros: Zeros = "keep",
+    rows: bool = False,
+    top: int = DEFAULT_TOP,
     progress: bool | Progress = False,
     engine: Any = "local",
 ) -> Audit | GroupedAudit:
@@ -90,6 +98,8 @@ def audit(
         The unbiased IsoScore then compares only rows from different groups, and the confidence intervals treat groups,
         not rows, as independent. The column `document`, which `isoscope embed` writes, is used by default.
         Without groups, all rows are treated as independent.
+    ids : column name, or one value per row, optional
+        The id of each row, for the row table and the lists of the worst rows.
     vectors : str, optional
         The column that contains the vectors, if there are several candidates.
     queries : like `source`, optional
@@ -105,6 +115,12 @@ def audit(
         infinite or an empty cell, in the vector or in a column that you pass.
     zeros : {"keep", "drop"}
         Keep and count rows of zeros, which have no direction and cannot be found by cosine; or drop them.
+    rows : bool
+        Whether to measure each row too: `Audit.rows` is then a `RowTable`, and `Audit.worst` lists the rows that cause
+        the trouble. Up to 100,000 rows, neighbors are searched among all rows; above, among the sample. Cannot be
+        combined with `by`.
+    top : int
+        The number of rows in each of these lists.
     progress : bool or function
         Whether to show a progress bar; or a function that is called with the stage, the number of rows read and the
         share of the work done (0 to 1).
@@ -127,6 +143,11 @@ def audit(
     >>> print(result["mean_cosine"].meaning.split(". ")[0])
     Every cosine is high, for unrelated rows too: 80% of each vector's squared length lies along one shared direction
     """
+    check_top(top)
+    if rows and by is not None:
+        raise ParameterError(
+            "rows= and by= cannot be combined: each group is a space of its own, so audit its rows separately"
+        )
     settings = Settings(metric=metric, sample=sample, seed=check_seed(seed), missing=missing, zeros=zeros)
     if by is not None and queries is not None:
         raise ParameterError(
@@ -140,6 +161,7 @@ def audit(
         "text": text,
         "frequency": frequency,
         "groups": groups,
+        "ids": ids,
     }
     store = open_store(source, vectors=vectors, **roles, **policy)
     query_store = None if queries is None else open_store(queries, **policy)
@@ -162,7 +184,10 @@ def audit(
             try:
                 if grouping is None:
                     measured = measure(store, queries=query_store, settings=settings, progress=report, engine=running)
-                    return Audit.of(measured, unusable)
+                    table = RowTable.of(store, measured, report, running) if rows else None
+                    return Audit.of(
+                        measured, unusable, table, None if table is None else WorstRows.of(table, store, top)
+                    )
                 by_group = measure_groups(store, grouping, by_name, settings=settings, progress=report, engine=running)
                 return GroupedAudit.of(by_group, grouping, store.name, by_name, unusable)
             except ColumnError as error:

@@ -17,6 +17,7 @@ from isoscope.auditing.finding import VERDICTS, Finding, worst_verdict
 from isoscope.auditing.findings import judge
 from isoscope.auditing.measure import Settings
 from isoscope.auditing.similarity import Similarity
+from isoscope.auditing.worst_rows import WorstRows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from isoscope._core.types import Verdict
     from isoscope._report.pictures import Pictures
     from isoscope.auditing.measure import Measurements
+    from isoscope.auditing.row_table import RowTable
 
 SCHEMA = "isoscope.audit/1"
 """The JSON schema; its version increases if readers of the old schema would misread the new one."""
@@ -52,12 +54,23 @@ class Audit:
     """The measurements behind the findings; None if the audit was read from JSON."""
     pictures: Pictures | None = None
     """The arrays behind the figures; None if the audit was read from JSON."""
+    rows: RowTable | None = None
+    """The table with one line per row, if it was requested; None if the audit was read from JSON."""
+    worst: WorstRows | None = None
+    """The rows that cause the trouble, if the row table was requested."""
 
     @classmethod
-    def of(cls, measured: Measurements, unusable: Mapping[str, str] | None = None) -> Audit:
+    def of(
+        cls,
+        measured: Measurements,
+        unusable: Mapping[str, str] | None = None,
+        rows: RowTable | None = None,
+        worst: WorstRows | None = None,
+    ) -> Audit:
         """Create an audit by judging the measurements.
 
-        `unusable` lists the columns that had to be ignored, with the reasons.
+        `unusable` lists the columns that had to be ignored, with the reasons. `rows` and `worst` are the row table and
+        the lists of the worst rows, if they were requested.
         """
         measured.skipped.update(unusable or {})
         findings, skipped = judge(measured)
@@ -76,6 +89,8 @@ class Audit:
             version=isoscope.__version__,
             measured=measured,
             pictures=render("Audit", "pictures", measured, findings),
+            rows=rows,
+            worst=worst,
         )
 
     @property
@@ -111,7 +126,7 @@ class Audit:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything except the chart data as JSON-compatible values; see docs/audit-json.md."""
-        return {
+        content = {
             "schema": SCHEMA,
             "isoscope": self.version,
             "source": {"name": self.source, "rows": self.n, "dimensions": self.d, "dtype": self.dtype},
@@ -122,6 +137,7 @@ class Audit:
             "skipped": self.skipped,
             "similarity": jsonable(self.similarity.to_dict()),
         }
+        return content if self.worst is None else {**content, "worst_rows": self.worst.to_dict()}
 
     def to_json(self, path: str | os.PathLike[str]) -> None:
         """Write the audit as JSON, atomically."""
@@ -147,6 +163,7 @@ class Audit:
                 similarity=Similarity.from_dict(check_type(content["similarity"], dict, "similarity")),
                 columns=check_names(content["columns"], "columns"),
                 version=check_type(content["isoscope"], str, "isoscope"),
+                worst=WorstRows.from_dict(content["worst_rows"]) if "worst_rows" in content else None,
             )
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             why = shorten(f"{type(error).__name__} {error}", 200)

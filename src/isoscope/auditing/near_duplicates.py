@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from isoscope.auditing.nulls import discovery_threshold
+
 CLOSE_SHARE = 0.03
 """Near-duplicates are closer than this share of the typical distance between two rows."""
 DENSE_SHARE = 0.01
@@ -78,11 +80,8 @@ def near_duplicates(
     >>> found.rows, found.pairs.tolist()
     (2, [[3, 7]])
     """
-    chances = _p_values(distances, typical, n, d)
-    chances[(distances <= 0) | (distances > CLOSE_SHARE * typical)] = 1.0
-    best = np.sort(chances.min(axis=1))
-    allowed = FALSE_DISCOVERY_RATE * np.arange(1, len(best) + 1) / len(best)
-    near = chances <= allowed[best <= allowed].max(initial=-1.0)
+    chances = pair_p_values(distances, typical, n, d)
+    near = chances <= discovery_threshold(chances.min(axis=1), FALSE_DISCOVERY_RATE)
     row, place = np.nonzero(near)
     both = np.sort(np.column_stack([asked[row], indices[row, place]]), axis=1)
     pairs, first = np.unique(both, axis=0, return_index=True)
@@ -90,6 +89,13 @@ def near_duplicates(
     order = np.lexsort((pairs[:, 1], pairs[:, 0], shares))
     with_one = np.isin(asked, pairs)
     return NearDuplicates(len(asked), int(with_one.sum()), pairs[order], shares[order], len(row))
+
+
+def pair_p_values(distances: np.ndarray, typical: float, n: int, d: int) -> np.ndarray:
+    """Return the p-value of each pair of a row and a neighbor; 1 for exact copies and for distant pairs."""
+    chances = _p_values(distances, typical, n, d)
+    chances[(distances <= 0) | (distances > CLOSE_SHARE * typical)] = 1.0
+    return chances
 
 
 def _p_values(distances: np.ndarray, typical: float, n: int, d: int) -> np.ndarray:

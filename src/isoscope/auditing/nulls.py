@@ -264,3 +264,16 @@ def wilson_interval(share: float, n: int, z: float = 1.959964) -> tuple[float, f
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     reach = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
     return max(min(middle - reach, share), 0.0), min(max(middle + reach, share), 1.0)
+
+
+def discovery_threshold(p_values: np.ndarray, rate: float) -> float:
+    """Return the largest p-value that counts as a discovery at a false discovery rate; −1 if there is none.
+
+    This is the step-up procedure of Benjamini and Hochberg (1995).
+
+    >>> discovery_threshold(np.asarray([0.5, 0.001, 0.01, 0.9]), 0.05)
+    0.025
+    """
+    ordered = np.sort(p_values)
+    allowed = rate * np.arange(1, len(ordered) + 1) / len(ordered)
+    return float(allowed[ordered <= allowed].max(initial=-1.0))

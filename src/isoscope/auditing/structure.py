@@ -58,21 +58,62 @@ def cluster_rows(vectors: np.ndarray, axes: Axes, seed: int, skipped: dict[str, 
     if len({row.tobytes() for row in vectors}) <= numbers[-1]:
         skipped["clusters"] = "too few distinct rows to cluster"
         return None
-    choice = choose_clusters(_clip_outliers(vectors, axes), numbers, seed=seed, restarts=2, least=MIN_SILHOUETTE)
+    rows = ClusterSpace(vectors, axes)(vectors)
+    choice = choose_clusters(rows, numbers, seed=seed, restarts=2, least=MIN_SILHOUETTE)
     if choice.n_clusters > 1 and not (is_bimodal(vectors, axes) or has_clusters(vectors, seed)):
         return choice._replace(n_clusters=1, labels=np.zeros_like(choice.labels))
     return choice
 
 
-def _clip_outliers(vectors: np.ndarray, axes: Axes) -> np.ndarray:
-    """Return the projections of the rows onto the leading principal components, with distant rows moved closer."""
-    rows = vectors.astype(np.float64) @ axes.vectors[:, :_AXES]
-    rows -= np.median(rows, axis=0)
-    distances = np.linalg.norm(rows, axis=1)
-    limit = _MAX_MEDIAN_DISTANCES * np.median(distances)
-    if limit > 0:
-        rows *= np.minimum(1, limit / np.maximum(distances, limit / 2))[:, None]
-    return _unit_scale(rows)
+class ClusterSpace:
+    """The leading principal components of rows, in which they are clustered.
+
+    Rows that are farther from the median than twice the median distance are moved to that distance. The coordinates are
+    scaled so that the largest absolute value of the given rows is 1.
+    """
+
+    def __init__(self, vectors: np.ndarray, axes: Axes):
+        self.axes = axes.vectors[:, :_AXES]
+        rows = vectors.astype(np.float64) @ self.axes
+        self.center = np.median(rows, axis=0)
+        self.limit = _MAX_MEDIAN_DISTANCES * float(np.median(np.linalg.norm(rows - self.center, axis=1)))
+        self.unit = _largest(self._clip(rows))
+
+    def __call__(self, vectors: np.ndarray) -> np.ndarray:
+        """Return the coordinates of rows in this space, in float32."""
+        return (self._clip(vectors.astype(np.float64) @ self.axes) / self.unit).astype(np.float32)
+
+    def _clip(self, rows: np.ndarray) -> np.ndarray:
+        rows = rows - self.center
+        if self.limit > 0:
+            distances = np.linalg.norm(rows, axis=1)
+            rows *= np.minimum(1, self.limit / np.maximum(distances, self.limit / 2))[:, None]
+        return rows
+
+
+class ClusterAssignment:
+    """The clusters of an audit for any row: the cluster with the nearest center.
+
+    Parameters
+    ----------
+    vectors : (m, d) array
+        The clustered rows.
+    axes : Axes
+        The principal axes of the data.
+    choice : ClusterChoice
+        The clusters of these rows.
+    """
+
+    def __init__(self, vectors: np.ndarray, axes: Axes, choice: ClusterChoice):
+        self.space = ClusterSpace(vectors, axes)
+        rows = self.space(vectors).astype(np.float64)
+        self.centers = np.stack([rows[choice.labels == code].mean(axis=0) for code in range(choice.n_clusters)])
+
+    def __call__(self, vectors: np.ndarray) -> np.ndarray:
+        """Return the cluster of each row."""
+        rows = self.space(vectors).astype(np.float64)
+        gaps = np.square(self.centers).sum(axis=1) - 2 * rows @ self.centers.T
+        return np.asarray(gaps.argmin(axis=1))
 
 
 def is_bimodal(vectors: np.ndarray, axes: Axes) -> bool:
@@ -124,7 +165,11 @@ def _best_silhouette(rows: np.ndarray, rng: np.random.Generator) -> float:
 
 def _unit_scale(rows: np.ndarray) -> np.ndarray:
     """Return the rows in float32, scaled so that the largest absolute value is 1."""
-    return (rows / max(float(np.abs(rows).max()), 1e-300)).astype(np.float32)
+    return (rows / _largest(rows)).astype(np.float32)
+
+
+def _largest(rows: np.ndarray) -> float:
+    return max(float(np.abs(rows).max()), 1e-300)
 
 
 class LocalDistances(NamedTuple):

@@ -29,6 +29,7 @@ from isoscope.cli.options import (
     Zeros,
     ZerosOption,
     check_output_folders,
+    check_output_name,
     check_overwriting,
     open_engine,
     open_source,
@@ -94,6 +95,21 @@ def audit(
     ] = None,
     html: HtmlOption = None,
     json: JsonOption = None,
+    rows: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            callback=check_output_name,
+            help="Write a table with one line per row (nearest row, duplicates, hubs, outliers, …) to this .parquet, "
+            ".arrow or .csv file, and list the worst rows.",
+        ),
+    ] = None,
+    top: Annotated[
+        int | None,
+        typer.Option(
+            metavar="NUMBER", help="List this many of the worst rows of each kind.", show_default="5 with --rows"
+        ),
+    ] = None,
     baseline: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Report changes since an earlier audit that was written with --json."),
@@ -122,6 +138,7 @@ def audit(
     """
     from isoscope.auditing.audit import Audit
     from isoscope.auditing.audit import audit as run_audit
+    from isoscope.auditing.row_table import check_rows_output
     from isoscope.stores.open import open_store
 
     if fail_on is FailOn.worse and baseline is None:
@@ -129,17 +146,27 @@ def audit(
     if (len(sources) > 1 or by) and (baseline or queries):
         conflict = "--by" if by else "several sources"
         raise ParameterError(f"{conflict} cannot be combined with --baseline or --queries: audit one source at a time")
+    wants_rows = rows is not None or top is not None
+    if wants_rows and (by or len(sources) > 1):
+        option, conflict = "--rows" if rows is not None else "--top", "--by" if by else "several sources"
+        raise ParameterError(
+            f"{option} cannot be combined with {conflict}: audit one source and one group at a time (for layers: pass "
+            "--layer)"
+        )
+    if rows is not None:
+        check_rows_output(rows)
     files = {"labels": labels, "types": types, "text": text, "frequency": frequency}
-    check_overwriting([html, json], [*sources, queries, *files.values(), baseline])
-    check_output_folders(html, json)
+    check_overwriting([html, json, rows], [*sources, queries, *files.values(), baseline])
+    check_output_folders(html, json, rows)
     roles = _resolve_columns(parse_columns(columns), files)
     policy = parse_policy(missing, zeros)
     earlier = None if baseline is None else Audit.from_json(baseline)
     stores = [open_store(source, by=by, layer=layer, **roles, **policy) for source in sources]
     if by is None:
-        by = _choose_layers(stores, can_group=baseline is None and queries is None)
+        by = _choose_layers(stores, can_group=baseline is None and queries is None and not wants_rows)
     options: dict[str, Any] = {"metric": metric.value, "sample": sample, "seed": seed, **policy}
-    options |= {"queries": queries} if by is None else {"by": by}
+    options |= {"queries": queries, "rows": wants_rows} if by is None else {"by": by}
+    options |= {} if top is None else {"top": top}
     results, guessed = [], []
     with open_engine(engine, scheduler, workers) as running:
         for store in stores:
@@ -152,6 +179,7 @@ def audit(
     elif len(results) > 1:
         _report_several(results, html, json)
     else:
+        _write_rows(results[0], rows)
         changes = _report_one(results[0], earlier, html, json)
     if fail_on is not None and _is_reached(fail_on, results, changes, guessed):
         raise typer.Exit(FAIL_ON_REACHED)
@@ -232,6 +260,14 @@ def _report_one(result: Audit, baseline: Audit | None, html: Path | None, json: 
     if json != STDOUT:
         show(render_audit(result, baseline))
     return changes
+
+
+def _write_rows(result: Audit, path: Path | None) -> None:
+    """Write the row table of an audit."""
+    if path is not None:
+        assert result.rows is not None
+        result.rows.write(path)
+        report_written(path)
 
 
 def _report_several(results: list[Audit], html: Path | None, json: Path | None) -> None:

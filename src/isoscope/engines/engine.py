@@ -148,8 +148,8 @@ class SketchTally(Tally):
 class SampleTally(Tally):
     """A tally that draws a random sample of complete rows; `name` is the store's name for messages."""
 
-    def __init__(self, size: int, seed: int, name: str, missing: Missing = "error"):
-        self.sampler, self.name, self.missing = Sampler(size, seed), name, missing
+    def __init__(self, size: int, seed: int, name: str, missing: Missing = "error", columns: Sequence[str] = ()):
+        self.sampler, self.name, self.missing, self.columns = Sampler(size, seed), name, missing, columns
 
     def summarize(self, item: Batch) -> Batch:
         """Return the batch; unless missing values are dropped, check that its vectors are finite."""

@@ -548,7 +548,7 @@ def _sketch_chunk(
     moment, total, cubic = np.zeros((d, d)), np.zeros(d), np.zeros(d)
     unit_sum, unit_squares = np.zeros(d), np.zeros(d)
     norms, squares, hashes = np.empty(n), np.empty(n), np.empty(n, np.uint64)
-    keys = np.random.default_rng(0x150C09E).integers(0, 2**64, d, np.uint64) | np.uint64(1)
+    keys = _hash_keys(d)
     buffer = np.empty((min(n, _tile_rows(d)), d))
     for part in blocks(n, _tile_rows(d)):
         rows = np.ascontiguousarray(X[part])
@@ -598,6 +598,37 @@ def _sketch_chunk(
             X[finite], encode_labels(row_groups.names[row_groups.codes[finite]], m), block_limit or max_blocks(d)
         ),
     )
+
+
+def hash_rows(X: np.ndarray) -> np.ndarray:
+    """Return a 64-bit hash of each row, as in the counts of copies; rows with NaN or infinity have the hash 0.
+
+    >>> first, second, third = hash_rows(np.asarray([[1.0, 0.0], [1.0, -0.0], [2.0, 0.0]])).tolist()
+    >>> first == second, first == third
+    (True, False)
+    """
+    from isoscope._core.kernels import center_and_hash_rows
+
+    n, d = X.shape
+    hashes, keys, zeros = np.empty(n, np.uint64), _hash_keys(d), np.zeros(d)
+    for part in blocks(n, _tile_rows(d)):
+        rows = np.ascontiguousarray(X[part])
+        center_and_hash_rows(
+            rows,
+            zeros,
+            keys,
+            np.empty(rows.shape),
+            np.empty(len(rows)),
+            np.empty(len(rows)),
+            hashes[part],
+            np.zeros(d),
+            np.zeros(d),
+        )
+    return hashes
+
+
+def _hash_keys(d: int) -> np.ndarray:
+    return np.random.default_rng(0x150C09E).integers(0, 2**64, d, np.uint64) | np.uint64(1)
 
 
 def _tile_rows(d: int) -> int:

@@ -398,6 +398,34 @@ def _write_file(path: Path, batches: Iterator[Batch], layout: Layout | None, pro
     return target.rows
 
 
+RECORD_ENDINGS = (".parquet", ".arrow", ".csv")
+"""The extensions of files with columns of any type."""
+
+
+def write_records(path: Path, schema: Any, batches: Iterable[Any]) -> int:
+    """Write Arrow record batches to a .parquet, .arrow or .csv file, atomically, and return the number of rows."""
+    import pyarrow as pa
+    import pyarrow.csv as pc
+    import pyarrow.parquet as pq
+
+    rows = 0
+    with atomic_replace(path) as temporary, _UnbufferedFile(temporary, "wb") as file:
+        ending = path.suffix.lower()
+        if ending == ".parquet":
+            writer: Any = pq.ParquetWriter(file, schema)
+        else:
+            writer = pa.ipc.new_file(file, schema) if ending == ".arrow" else pc.CSVWriter(file, schema)
+        try:
+            for batch in batches:
+                writer.write_batch(batch) if ending == ".parquet" else writer.write(batch)
+                rows += batch.num_rows
+            writer.close()
+        except BaseException:
+            writer.is_open = False  # otherwise pyarrow writes a footer when the writer is garbage-collected
+            raise
+    return rows
+
+
 def _is_batches(source: Any) -> bool:
     return isinstance(source, Iterator) or (
         isinstance(source, list | tuple) and len(source) > 0 and isinstance(source[0], Batch)

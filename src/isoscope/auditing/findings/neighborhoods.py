@@ -86,10 +86,15 @@ def _row_dimensions(e: Evidence, distances: np.ndarray) -> tuple[np.ndarray, np.
     estimates, known = local_dimensions(np, distances, _eps(e))
     if not known.any():
         raise TooFewRowsError("no row has neighbors at different distances: the local dimension is undefined")
-    known &= (distances > 0).mean(axis=1) >= 0.5
+    known &= has_few_copies(distances)
     if not known.any():
         raise TooFewRowsError("most neighbors of every row are exact copies of it: the local dimension is undefined")
     return estimates[known], known
+
+
+def has_few_copies(distances: np.ndarray) -> np.ndarray:
+    """Return for which rows at least half of the neighbors are not copies, so that the local dimension is defined."""
+    return np.asarray((distances > 0).mean(axis=1) >= 0.5)
 
 
 def two_nn(e: Evidence) -> Iterator[Finding]:
@@ -128,12 +133,7 @@ def hubness(e: Evidence) -> Iterator[Finding]:
     position = np.full(len(e.m.sample), -1)
     position[lists.asked] = np.arange(len(lists.asked))
     k = lists.indices.shape[1]
-    tied = float(((lists.distances[:, 0] <= 0) | (lists.distances[:, 0] == lists.distances[:, -1])).mean())
-    if tied > SHARE_LOOK:
-        raise InputError(
-            f"{100 * tied:.0f}% of rows have duplicates or neighbors at the same distance, so their nearest "
-            "neighbors are arbitrary"
-        )
+    check_ties(lists.distances)
     skewness, value, largest = occurrence_statistics(position[lists.indices], len(lists.asked))
     low, high = nulls.wilson_interval(value, len(lists.asked))
     judged = Range.lower_is_better(
@@ -161,6 +161,16 @@ def hubness(e: Evidence) -> Iterator[Finding]:
         sampled=not e.m.complete,
         details={"k": k, "skewness": skewness, "largest": largest, "largest_share": largest / len(lists.asked)},
     )
+
+
+def check_ties(distances: np.ndarray) -> None:
+    """Raise an `InputError` if the nearest neighbors of many rows are arbitrary, given their sorted distances."""
+    tied = float(((distances[:, 0] <= 0) | (distances[:, 0] == distances[:, -1])).mean())
+    if tied > SHARE_LOOK:
+        raise InputError(
+            f"{100 * tied:.0f}% of rows have duplicates or neighbors at the same distance, so their nearest "
+            "neighbors are arbitrary"
+        )
 
 
 def _eps(e: Evidence) -> float:
