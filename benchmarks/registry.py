@@ -1,4 +1,4 @@
-"""Measure the sentence encoders of the registry on the glosses of the demo, and write src/isoscope/thresholding/registry.json.
+"""Measure the sentence encoders of the registry on the glosses of the demo, and write registry.json.
 
 python benchmarks/registry.py MODELS [NAME…]
 
@@ -30,7 +30,7 @@ from isoscope.thresholding.registry import SCHEMA, hash_weights
 
 TOLERANCE = 1e-3
 PATH = Path(__file__).parents[1] / "src" / "isoscope" / "thresholding" / "registry.json"
-CORPUS = "1,750 WordNet glosses (src/isoscope/demo/glosses-layer6.parquet)"
+CORPUS = "1,750 WordNet glosses, the texts of isoscope demo"
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,7 @@ def measure(folder: Path, model: Model, texts: list[str]) -> tuple[dict[str, Any
     vectors = store.take(np.arange(len(store)))
     sums = isoscope.sketch(vectors)
     similarity = Similarity.of(
-        *measure_cosines(
-            open_store(vectors), settings=Settings(), progress=ignore_progress, engine=LocalEngine()
-        )
+        *measure_cosines(open_store(vectors), settings=Settings(), progress=ignore_progress, engine=LocalEngine())
     )
     entry = {
         "model": model.model,
@@ -125,7 +123,7 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 
 def write(content: dict[str, Any]) -> None:
     """Write the registry, with one line per field so that changes are easy to read."""
-    lines = [f'  {json.dumps(key)}: {json.dumps(value)}' for key, value in content.items() if key != "models"]
+    lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in content.items() if key != "models"]
     models = []
     for name, entry in content["models"].items():
         own = ",\n".join(f"      {json.dumps(key)}: {json.dumps(value)}" for key, value in entry.items())
@@ -156,7 +154,9 @@ def main() -> int:
         entry, similarity = measure(folder, model, texts)
         content |= {"shares": similarity.shares.tolist(), "cosines": similarity.cosines.tolist()}
         old = content["models"].get(model.name)
-        shape = f"median cosine {entry['floor']:.3f}, IsoScore {entry['isoscore']:.3f}, {entry['dimensions']} dimensions"
+        shape = (
+            f"median cosine {entry['floor']:.3f}, IsoScore {entry['isoscore']:.3f}, {entry['dimensions']} dimensions"
+        )
         if old is None:
             content["models"][model.name] = entry
             content["models"] = {m.name: content["models"][m.name] for m in MODELS if m.name in content["models"]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -77,7 +77,9 @@ class Counts:
     def join(self, others: Sequence[Counts]) -> Counts:
         """Return the counts of these and other examples; the cuts of the first remain."""
         arrays = ("predicted", "matched", "positives", "pairs", "members")
-        together = {name: np.concatenate([getattr(each, name) for each in (self, *others)]) for name in arrays}
+        together: dict[str, Any] = {
+            name: np.concatenate([getattr(each, name) for each in (self, *others)]) for name in arrays
+        }
         return replace(self, **together)
 
     @property
@@ -287,9 +289,7 @@ def find_matches(grades: np.ndarray, match_from: float | None) -> np.ndarray:
     is_match = grades >= match_from
     if is_match.all() or not is_match.any():
         which = "every pair is a match" if is_match.all() else "no pair is a match"
-        raise ParameterError(
-            f"with match_from {match_from:g}, {which}: the grades are {_list(distinct.tolist())}"
-        )
+        raise ParameterError(f"with match_from {match_from:g}, {which}: the grades are {_list(distinct.tolist())}")
     return np.asarray(is_match)
 
 

@@ -1,8 +1,9 @@
 """The choice of a cut with a guarantee, its scores on held-out examples, and the number of examples it needs.
 
-The guarantee follows Angelopoulos et al. (2021), "Learn then test": cuts are tested in a fixed order that does not depend
-on the matches, and the tests stop at the first cut that fails. Bounds of shares are those of Korn and Graubard (1998):
-exact binomial bounds with the effective number of pairs, which is lower than their number if pairs depend on each other.
+The guarantee follows Angelopoulos et al. (2021), "Learn then test": cuts are tested in a fixed order that does not
+depend on the matches, and the tests stop at the first cut that fails. Bounds of shares are those of Korn and Graubard
+(1998): exact binomial bounds with the effective number of pairs, which is lower than their number if pairs depend on
+each other.
 """
 
 from __future__ import annotations
@@ -26,9 +27,8 @@ CutVerdict = Literal["cut", "no cut", "undecided"]
 STARTS = 4
 """The number of cuts at which tests for precision start."""
 LEAST_RECALL = 0.05
-"""A cut that finds a smaller share of the matches is of no use: it does not count as evidence that a goal is reachable."""
+"""A cut that finds a smaller share of the matches is of no use, so it does not show that a goal is reachable."""
 
-_START_FACTOR = 1.5  # the first tests have this many times the predicted matches that perfect precision would need
 _START_RATIO = 4  # the number of predicted matches grows by this factor from start to start
 _PRIOR_ERRORS = 2.0  # the weight of the largest possible design effect, in units with an error
 _POWER = 0.8  # with the stated number of examples, the guarantee is reached in 80% of samples
@@ -152,9 +152,7 @@ def recall(counts: Counts, alpha: float, *, sides: int = 2) -> Shares:
 
 def f1(counts: Counts, alpha: float, *, sides: int = 2) -> Shares:
     """Return F1 at each cut: the harmonic mean of precision and recall."""
-    return measure_shares(
-        2 * counts.matched, counts.predicted + counts.positives[:, None], counts, alpha, sides=sides
-    )
+    return measure_shares(2 * counts.matched, counts.predicted + counts.positives[:, None], counts, alpha, sides=sides)
 
 
 MEASURES = {"precision": precision, "recall": recall, "f1": f1}
@@ -190,7 +188,7 @@ def _choose_for_precision(counts: Counts, goal: Goal) -> Choice:
     starts = _starts(number, goal)
     if not starts:
         return _judge_no_cut(counts, goal, starts)
-    found = precision(counts, goal.alpha / len(starts), sides=1)
+    found = precision(counts, goal.alpha / STARTS, sides=1)
     passed = found.low >= goal.level
     lowest = None
     for start in starts:
@@ -211,7 +209,7 @@ def _perfect_trials(level: float, alpha: float) -> float:
 def _starts(number: np.ndarray, goal: Goal) -> list[int]:
     """Return the highest cuts with enough predicted matches: a few times as many from each to the next."""
     starts: list[int] = []
-    least = _START_FACTOR * _perfect_trials(goal.level, goal.alpha / STARTS)
+    least = _perfect_trials(goal.level, goal.alpha / STARTS)
     while len(starts) < STARTS and (enough := np.flatnonzero(number >= least)).size:
         if int(enough[-1]) not in starts:
             starts.append(int(enough[-1]))
@@ -228,8 +226,8 @@ def _judge_no_cut(counts: Counts, goal: Goal, starts: list[int]) -> Choice:
     tested = useful & (np.arange(len(values)) <= (starts[0] if starts else -1))
     if tested.any() and (found.high[useful] < goal.level).all():
         return Choice(None, "no cut", best=int(np.argmax(values)))
-    reach = norm.isf(goal.alpha / max(len(starts), 1)) + norm.ppf(_POWER)
-    least = _START_FACTOR * _perfect_trials(goal.level, goal.alpha / STARTS)
+    reach = norm.isf(goal.alpha / STARTS) + norm.ppf(_POWER)
+    least = _perfect_trials(goal.level, goal.alpha / STARTS)
     with np.errstate(divide="ignore", invalid="ignore"):
         trials = reach**2 * goal.level * (1 - goal.level) / (values - goal.level) ** 2
         times = np.where(useful, np.maximum(trials / found.effective, least / found.number), np.inf)
@@ -251,8 +249,19 @@ def round_up(number: float) -> int:
     >>> round_up(1234.0), round_up(87.2)
     (1300, 88)
     """
-    power = 10 ** max(math.floor(math.log10(number)) - 1, 0)
+    power: int = 10 ** max(math.floor(math.log10(number)) - 1, 0)
     return math.ceil(number / power) * power
+
+
+def bound_best(counts: Counts, goal: Goal, choice: Choice) -> Share | None:
+    """Return the goal's measure at the cut that comes closest.
+
+    If the examples cannot decide, the bounds are those of the tests, which are corrected for the number of starts.
+    """
+    if choice.best is None:
+        return None
+    undecided = goal.measure == "precision" and choice.verdict == "undecided"
+    return MEASURES[goal.measure](counts, 2 * goal.alpha / STARTS if undecided else goal.alpha).at(choice.best)
 
 
 class HeldOut(NamedTuple):
@@ -297,8 +306,8 @@ def _lift(counts: Counts, alpha: float) -> Share:
 def locate_cut(counts: Counts, goal: Goal, chosen: int | None) -> tuple[float | None, float | None]:
     """Return the confidence interval of the cut: None for an end that the examples do not bound.
 
-    For precision and recall, it contains the cuts at which the goal is neither exceeded nor missed significantly. For F1,
-    it contains the cuts whose F1 is not significantly lower than that of the best cut.
+    For precision and recall, it contains the cuts at which the goal is neither exceeded nor missed significantly. For
+    F1, it contains the cuts whose F1 is not significantly lower than that of the best cut.
     """
     cuts = counts.cuts
     if goal.measure == "f1":

@@ -1,4 +1,4 @@
-"""The registry of sentence encoders: the cosines of each model on one corpus, so that a cosine can be read without data.
+"""The registry of sentence encoders: the cosines of each model on one corpus, to rank a cosine without data.
 
 `benchmarks/registry.py` writes the file; `make registry` checks every entry.
 """
@@ -55,9 +55,8 @@ class RegistryEntry:
     def about(self) -> str:
         """The provenance of the entry in one line."""
         prompt = f', prompt "{self.prompt}"' if self.prompt else ""
-        return (
-            f"{self.precision} weights with SHA-256 {self.revision[:12]}…, {self.pooling} pooling{prompt}; {self.corpus}"
-        )
+        weights = f"{self.precision} weights with SHA-256 {self.revision[:12]}…"
+        return f"{weights}, {self.pooling} pooling{prompt}, measured on {self.corpus}"
 
 
 @cache

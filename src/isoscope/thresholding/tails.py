@@ -1,10 +1,9 @@
-"""The cut for a false-match rate among random pairs: counted, or extrapolated where that is validated on the same rows."""
+"""The cut for a false-match rate among random pairs: counted, or extrapolated where tests on the rows permit it."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.stats import norm
@@ -106,7 +105,7 @@ def collect_tail(rows: np.ndarray, others: np.ndarray | None, share: float, seed
 
 
 def _pairs_above(rows: np.ndarray, columns: np.ndarray, floor: float, within: bool) -> Tail:
-    """Return all pairs with a cosine of at least `floor`, highest first; of too many, those with the highest cosines."""
+    """Return the pairs with a cosine of at least `floor`, highest first; of too many, those with the highest ones."""
     row_blocks, column_blocks = (list(blocks(len(side), _BLOCK)) for side in (rows, columns))
     tiles = [(a, b) for a in row_blocks for b in column_blocks if not within or b.start >= a.start]
 
@@ -137,7 +136,8 @@ def _highest(parts: list[tuple[np.ndarray, ...]], size: int) -> tuple[np.ndarray
     return tuple(each[order] for each in joined)
 
 
-class TailCut(NamedTuple):
+@dataclass(frozen=True)
+class TailCut:
     """The cut for a false-match rate."""
 
     cut: float | None
@@ -154,7 +154,7 @@ class TailCut(NamedTuple):
     """If extrapolated: the number of tests that passed."""
     factor: float | None = None
     """If extrapolated: the factor within which the rate was predicted in 90% of the tests."""
-    curve: tuple[np.ndarray, np.ndarray] = (np.empty(0), np.empty(0))
+    curve: tuple[np.ndarray, np.ndarray] = field(default=(np.empty(0), np.empty(0)), repr=False)
     """Cosines, and the share of pairs with at least this cosine."""
 
 
@@ -256,8 +256,8 @@ def _extrapolate_cut(tail: Tail, rate: float, beyond: float, part: tuple[int, in
         ratio = count / (tested * pairs)
         factors.append(max(ratio, 1 / ratio) if ratio > 0 else math.inf)
     passed = sum(factor <= TOLERANCE for factor in factors)
-    count = rate * pairs
-    cut = _predict(tail.cosines, count)
+    expected = rate * pairs
+    cut = _predict(tail.cosines, expected)
     if passed < MIN_PASSED * TESTS or cut is None or cut > _NEARLY_ONE:
         reason = (
             f"and its extrapolation was right within a factor of {TOLERANCE:g} in only {passed} of {TESTS} tests on "
@@ -267,7 +267,7 @@ def _extrapolate_cut(tail: Tail, rate: float, beyond: float, part: tuple[int, in
         )
         raise TooFewRowsError(_refusal(rate, pairs, tail.sizes, tail.within, reason))
     factor = float(np.quantile(factors, MIN_PASSED, method="higher"))
-    low, high = _predict(tail.cosines, count * factor), _predict(tail.cosines, count / factor)
+    low, high = _predict(tail.cosines, expected * factor), _predict(tail.cosines, expected / factor)
     above = int(np.searchsorted(-tail.cosines, -cut, side="right"))
     return TailCut(
         cut, low, None if high is None else min(high, 1.0), None, above, pairs, passed, factor, _make_curve(tail)

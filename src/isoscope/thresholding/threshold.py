@@ -25,10 +25,8 @@ from isoscope.engines.engine import open_engine
 from isoscope.thresholding.counts import GradedExamples, LabeledExamples, QueryExamples
 from isoscope.thresholding.cuts import (
     Choice,
-    CutVerdict,
     Goal,
-    Share,
-    Shares,
+    bound_best,
     choose_cut,
     evaluate,
     f1,
@@ -36,7 +34,7 @@ from isoscope.thresholding.cuts import (
     precision,
     recall,
 )
-from isoscope.thresholding.tails import TESTS, TailCut, find_tail_cut
+from isoscope.thresholding.tails import TESTS, find_tail_cut
 
 if TYPE_CHECKING:
     from isoscope._core.types import Column, Missing, Seed, Zeros
@@ -45,6 +43,8 @@ if TYPE_CHECKING:
     from isoscope.engines.engine import Engine
     from isoscope.stores.store import Store
     from isoscope.thresholding.counts import JudgedPairs
+    from isoscope.thresholding.cuts import CutVerdict, Share, Shares
+    from isoscope.thresholding.tails import TailCut
 
 SCHEMA = "isoscope.threshold/1"
 """The JSON schema; its version increases if readers of the old schema would misread the new one."""
@@ -215,7 +215,16 @@ def threshold(
     )
     alone = queries is not None and qrels is None
     inputs = TaskInputs(
-        source, pairs, None if alone else queries, qrels, labels, vectors, ids, None if alone else query_ids, text, layer
+        source,
+        pairs,
+        None if alone else queries,
+        qrels,
+        labels,
+        vectors,
+        ids,
+        None if alone else query_ids,
+        text,
+        layer,
     )
     is_judged = any(each is not None for each in (pairs, qrels, labels))
     if alone and is_judged:
@@ -439,8 +448,8 @@ def _find_judged_cut(
     if goal.measure == "f1" and index is not None:
         low, high = locate_cut(counts, goal, index)
     best = None
-    if index is None and choice.best is not None:
-        best = float(counts.cuts[choice.best]), getattr(curve, goal.measure).at(choice.best)
+    if index is None and choice.best is not None and (share := bound_best(counts, goal, choice)) is not None:
+        best = float(counts.cuts[choice.best]), share
     return Threshold(
         source=store.name,
         n=task.corpus.total,
@@ -529,7 +538,9 @@ def _find_random_cut(
     rows, notes = _unit_sample(first.sample.vectors, store.name)
     if first.sketch.nonfinite:
         everything = first.sketch.n + first.sketch.nonfinite
-        notes.append(f"{first.sketch.nonfinite:,} of {everything:,} rows were dropped: they are incomplete or all zeros.")
+        notes.append(
+            f"{first.sketch.nonfinite:,} of {everything:,} rows were dropped: they are incomplete or all zeros."
+        )
     if len(first.sample) < first.sketch.n:
         notes.append(f"Pairs are those of a random sample of {len(first.sample):,} of {first.sketch.n:,} rows.")
     others = None
@@ -547,9 +558,7 @@ def _find_random_cut(
                 f"{error}; the source has {first.sketch.n:,} rows, so raise sample (CLI: --sample)"
             ) from None
         raise
-    notes.append(
-        "Random pairs may include real matches, so the rate of false matches is at most the stated rate."
-    )
+    notes.append("Random pairs may include real matches, so the rate of false matches is at most the stated rate.")
     return Threshold(
         source=store.name,
         n=first.sketch.n,
