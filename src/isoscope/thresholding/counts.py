@@ -66,11 +66,8 @@ class Counts:
             members=self.members[chosen],
         )
 
-    def at_cut(self, index: int | None) -> Counts:
-        """Return the counts at one cut; None means that nothing is predicted."""
-        if index is None:
-            nothing = np.zeros((len(self), 1))
-            return replace(self, cuts=np.full(1, np.nan), predicted=nothing, matched=nothing)
+    def at_cut(self, index: int) -> Counts:
+        """Return the counts at one cut."""
         one = slice(index, index + 1)
         return replace(self, cuts=self.cuts[one], predicted=self.predicted[:, one], matched=self.matched[:, one])
 
@@ -308,7 +305,7 @@ def make_cuts(cosines: np.ndarray, recall: float | None, top: float = 1.0) -> np
     Only the range depends on the data, so that cuts are the same for all folds. The first cut is below all matches.
 
     >>> make_cuts(np.array([0.31, 0.62, 0.9]), None)[[0, 1, -1]]
-    array([0.306, 0.308, 0.902])
+    array([0.305, 0.31 , 0.9  ])
     """
     lost = _LEAST_RECALL_LOSS if recall is None else min(_LEAST_RECALL_LOSS, (1 - recall) / 4)
     low, high = float(np.quantile(cosines, lost)), min(float(cosines.max()), top)

@@ -30,7 +30,8 @@ LEAST_RECALL = 0.05
 """A cut that finds a smaller share of the matches is of no use, so it does not show that a goal is reachable."""
 
 _START_RATIO = 4  # the number of predicted matches grows by this factor from start to start
-_PRIOR_ERRORS = 2.0  # the weight of the largest possible design effect, in units with an error
+_PRIOR_ERRORS = 2.0  # the weight of the prior design effect, in units with an error
+_ENOUGH_ERRORS = 10  # units with an error, to estimate the correlation within units
 _POWER = 0.8  # with the stated number of examples, the guarantee is reached in 80% of samples
 _MOST_MORE = 1_000  # times as many examples; more are not worth stating
 
@@ -66,6 +67,11 @@ class Goal:
     level: float
     """The smallest precision or recall; not used for F1."""
     alpha: float = 0.05
+
+    @property
+    def test_alpha(self) -> float:
+        """The level of the tests: somewhat lower, because the effective number of pairs is estimated."""
+        return 0.8 * self.alpha
 
 
 @dataclass(frozen=True)
@@ -103,13 +109,25 @@ def measure_shares(
     largest = np.maximum(number / np.maximum(_effective_units(denominator, counts, linked=False), 1e-9), 1.0)
     rare = np.where(share >= 0.5, denominator - numerator, numerator)
     events = (_sum_units(rare, counts) > 1e-9).sum(axis=0) / (2 if counts.twice else 1)
-    effect = (events * np.maximum(observed, 1.0) + _PRIOR_ERRORS * largest) / (events + _PRIOR_ERRORS)
+    prior = 1 + _correlation(observed, largest, events) * (largest - 1)
+    effect = (events * np.maximum(observed, 1.0) + _PRIOR_ERRORS * prior) / (events + _PRIOR_ERRORS)
     tail = alpha / sides
     freedom = np.maximum(units - 1, 1.0)
     effective = number / effect * (norm.ppf(tail) / t.ppf(tail, freedom)) ** 2
     effective = np.where(known, np.maximum(effective, 1e-9), 0.0)
     low, high = binomial_bounds(share * effective, effective, tail)
     return Shares(values, np.where(known, low, 0.0), np.where(known, high, 1.0), effective, number)
+
+
+def _correlation(observed: np.ndarray, largest: np.ndarray, events: np.ndarray) -> float:
+    """Return the largest correlation within units at cuts with enough errors to estimate it; 1 if there are none.
+
+    A cut without errors shows nothing about their correlation, so it borrows the correlation from the other cuts.
+    """
+    clear = (events >= _ENOUGH_ERRORS) & (largest > 1 + 1e-9)
+    if not clear.any():
+        return 1.0
+    return float(np.clip(((observed - 1) / np.maximum(largest - 1, 1e-9))[clear].max(), 0.0, 1.0))
 
 
 def binomial_bounds(successes: np.ndarray, trials: np.ndarray, tail: float) -> tuple[np.ndarray, np.ndarray]:
@@ -174,12 +192,12 @@ def choose_cut(counts: Counts, goal: Goal) -> Choice:
 
 
 def _choose_for_recall(counts: Counts, goal: Goal) -> Choice:
-    found = recall(counts, goal.alpha, sides=1)
+    found = recall(counts, goal.test_alpha, sides=1)
     failed = np.flatnonzero(found.low < goal.level)
     index = (failed[0] if len(failed) else len(counts.cuts)) - 1  # the lowest cut is tested first
     if index >= 0:
         return Choice(int(index), "cut", best=int(index))
-    needed = _perfect_trials(goal.level, goal.alpha) / max(float(found.effective[0]), 1e-9)
+    needed = _perfect_trials(goal.level, goal.test_alpha) / max(float(found.effective[0]), 1e-9)
     return Choice(None, "undecided", _more_examples(counts, needed), 0)
 
 
@@ -188,7 +206,7 @@ def _choose_for_precision(counts: Counts, goal: Goal) -> Choice:
     starts = _starts(number, goal)
     if not starts:
         return _judge_no_cut(counts, goal, starts)
-    found = precision(counts, goal.alpha / STARTS, sides=1)
+    found = precision(counts, goal.test_alpha / STARTS, sides=1)
     passed = found.low >= goal.level
     lowest = None
     for start in starts:
@@ -209,7 +227,7 @@ def _perfect_trials(level: float, alpha: float) -> float:
 def _starts(number: np.ndarray, goal: Goal) -> list[int]:
     """Return the highest cuts with enough predicted matches: a few times as many from each to the next."""
     starts: list[int] = []
-    least = _perfect_trials(goal.level, goal.alpha / STARTS)
+    least = _perfect_trials(goal.level, goal.test_alpha / STARTS)
     while len(starts) < STARTS and (enough := np.flatnonzero(number >= least)).size:
         if int(enough[-1]) not in starts:
             starts.append(int(enough[-1]))
@@ -226,8 +244,8 @@ def _judge_no_cut(counts: Counts, goal: Goal, starts: list[int]) -> Choice:
     tested = useful & (np.arange(len(values)) <= (starts[0] if starts else -1))
     if tested.any() and (found.high[useful] < goal.level).all():
         return Choice(None, "no cut", best=int(np.argmax(values)))
-    reach = norm.isf(goal.alpha / STARTS) + norm.ppf(_POWER)
-    least = _perfect_trials(goal.level, goal.alpha / STARTS)
+    reach = norm.isf(goal.test_alpha / STARTS) + norm.ppf(_POWER)
+    least = _perfect_trials(goal.level, goal.test_alpha / STARTS)
     with np.errstate(divide="ignore", invalid="ignore"):
         trials = reach**2 * goal.level * (1 - goal.level) / (values - goal.level) ** 2
         times = np.where(useful, np.maximum(trials / found.effective, least / found.number), np.inf)
@@ -253,6 +271,14 @@ def round_up(number: float) -> int:
     return math.ceil(number / power) * power
 
 
+def confirm(choice: Choice, held_out: HeldOut, counts: Counts) -> Choice:
+    """Return the choice, or that it is undecided if fewer than two choices without one fold find a cut."""
+    found = sum(cut is not None for cut in held_out.cuts)
+    if choice.index is None or found >= 2:
+        return choice
+    return Choice(None, "undecided", _more_examples(counts, 1.5), choice.index)
+
+
 def bound_best(counts: Counts, goal: Goal, choice: Choice) -> Share | None:
     """Return the goal's measure at the cut that comes closest.
 
@@ -261,7 +287,7 @@ def bound_best(counts: Counts, goal: Goal, choice: Choice) -> Share | None:
     if choice.best is None:
         return None
     undecided = goal.measure == "precision" and choice.verdict == "undecided"
-    return MEASURES[goal.measure](counts, 2 * goal.alpha / STARTS if undecided else goal.alpha).at(choice.best)
+    return MEASURES[goal.measure](counts, 2 * goal.test_alpha / STARTS if undecided else goal.alpha).at(choice.best)
 
 
 class HeldOut(NamedTuple):
@@ -276,12 +302,15 @@ class HeldOut(NamedTuple):
 
 
 def evaluate(pairs: JudgedPairs, goal: Goal, folds: int, seed: int, *, relative: bool = False) -> HeldOut:
-    """Return the scores of the whole procedure on held-out folds, pooled over the folds."""
+    """Return the scores of the whole procedure on held-out folds, pooled over the folds for which it finds a cut."""
     parts, chosen = [], []
     for fit, held_out in pairs.splits(folds, seed, relative=relative):
         index = choose_cut(fit, goal).index
         chosen.append(None if index is None else float(fit.cuts[index]))
-        parts.append(held_out.at_cut(index))
+        if index is not None:
+            parts.append(held_out.at_cut(index))
+    if not parts:
+        return HeldOut({}, chosen, Share(0.0, 0.0, 0.0))
     pooled = parts[0].join(parts[1:])
     scores = {name: function(pooled, goal.alpha).at(0) for name, function in MEASURES.items()}
     return HeldOut(scores, chosen, _lift(pooled, goal.alpha))

@@ -28,6 +28,7 @@ from isoscope.thresholding.cuts import (
     Goal,
     bound_best,
     choose_cut,
+    confirm,
     evaluate,
     f1,
     locate_cut,
@@ -431,6 +432,7 @@ def _find_judged_cut(
     progress("choosing a cut", 0, 0.0)
     choice = choose_cut(judged.counts, goal)
     held_out = evaluate(judged, goal, settings.folds, settings.seed)
+    choice = confirm(choice, held_out, judged.counts)
     if goal.measure != "precision" and choice.verdict == "cut" and not held_out.lift.low > 0:
         choice = Choice(None, "no cut", best=choice.index)
     counts, index = judged.counts, choice.index
@@ -507,6 +509,7 @@ def _find_relative_cut(judged: JudgedPairs, goal: Goal, settings: ThresholdSetti
     assert judged.relative is not None
     choice = choose_cut(judged.relative, goal)
     held_out = evaluate(judged, goal, settings.folds, settings.seed, relative=True)
+    choice = confirm(choice, held_out, judged.relative)
     if choice.index is None:
         return RelativeCut(choice.verdict, None, {}, choice.needed)
     if goal.measure != "precision" and not held_out.lift.low > 0:
