@@ -369,7 +369,7 @@ def tail_clouds(data: Path | None) -> Iterator[tuple[str, np.ndarray]]:
 def tail_table(folder: Path, data: Path | None) -> str:
     """Return a table of extrapolated rates, compared with exact counts on all pairs, and of counted intervals."""
     lines = [
-        "| rows | part | rate | extrapolated | refused | within a factor of 2 | median factor | counted interval covers |",
+        "| rows | part | rate | extrapolated | refused | within a factor of 2 | median factor | interval covers |",
         "|---|---|---|---|---|---|---|---|",
     ]
     total = [0, 0, 0, 0]
@@ -405,8 +405,8 @@ def tail_table(folder: Path, data: Path | None) -> str:
         middle = f"{np.median(np.maximum(factors, 1 / np.maximum(factors, 1e-9))):.2f}" if len(factors) else "–"
         share = f"{within} of {len(factors)}" if len(factors) else "–"
         lines.append(
-            f"| {name} | {part:,} of {n:,} | {rate:.1e} | {len(factors)} | {len(done) - len(factors)} | {share} | {middle} "
-            f"| {covered} of {len(done)} |"
+            f"| {name} | {part:,} of {n:,} | {rate:.1e} | {len(factors)} | {len(done) - len(factors)} | {share} | "
+            f"{middle} | {covered} of {len(done)} |"
         )
         for i, value in enumerate((len(factors), within, covered, len(done))):
             total[i] += value

@@ -57,7 +57,7 @@ def test_the_error_of_the_rate_is_close_to_that_of_the_jackknife_over_rows(rng):
     tail = collect_tail(U, None, 0.05, 0)
     count = int(0.02 * tail.pairs)
     cut = tail.cosines[count - 1]
-    above = (U @ U.T >= cut) & ~np.eye(300, dtype=bool)
+    above = (cut <= U @ U.T) & ~np.eye(300, dtype=bool)
     left_out = [(above.sum() / 2 - above[i].sum()) / (299 * 298 / 2) for i in range(300)]
     error = np.sqrt(299 / 300 * np.sum((left_out - np.mean(left_out)) ** 2))
     share = tail.rate(count, 0.95)
