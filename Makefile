@@ -5,7 +5,7 @@ PIP = bin/pip install --quiet --disable-pip-version-check --constraint constrain
 # Two test processes run at once. torch and scikit-learn get one core each; otherwise their threads compete.
 ONE_EACH = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=2
 
-.PHONY: demo test test-lowest test-nightly lint bench bench-scale advisor calibration calibration-full calibration-audit regularizers regularizer-weights collapse-calibration estimators studies structure golden mutants stress clean
+.PHONY: demo test test-lowest test-nightly lint bench bench-scale advisor calibration calibration-full calibration-audit calibration-threshold registry regularizers regularizer-weights collapse-calibration estimators studies structure golden mutants stress clean
 
 demo: .venv-demo/done
 	.venv-demo/bin/isoscope demo
@@ -75,6 +75,7 @@ mutants: .venv-test/done
 bench: .venv-bench/done
 	.venv-bench/bin/python benchmarks/bench.py --page docs/performance.md
 	.venv-bench/bin/python benchmarks/audits.py --page docs/performance.md
+	.venv-bench/bin/python benchmarks/thresholds.py --page docs/performance.md
 	.venv-bench/bin/python benchmarks/repairs.py --page docs/performance.md
 	.venv-bench/bin/python benchmarks/applying.py --page docs/performance.md
 	.venv-bench/bin/python benchmarks/training.py --page docs/performance.md
@@ -126,6 +127,17 @@ estimators: .venv-bench/done
 # False alarms and power of the audit's null tests (about an hour); writes the tables in docs/findings.md.
 calibration-audit: .venv-bench/done
 	.venv-bench/bin/python benchmarks/audit_calibration.py --page docs/findings.md
+
+# Missed goals, noise and extrapolated rates of thresholds (half an hour on 2 idle cores); writes the tables in
+# docs/threshold.md. Rerun it to resume.
+# make calibration-threshold RUNS=folder [DATA=vectors]
+calibration-threshold: .venv-bench/done
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv-bench/bin/python benchmarks/threshold_calibration.py $(RUNS) $(if $(DATA),--data $(DATA)) --page docs/threshold.md
+
+# Measures the sentence encoders of the registry again; fails if an entry differs by more than 1e-3 (about 5 minutes).
+# make registry MODELS=folder
+registry: .venv-bench/done
+	.venv-bench/bin/python benchmarks/registry.py $(MODELS) --page docs/threshold.md
 
 # Writes docs/studies.md, the pages and results.json in docs/studies/ from runs of `isoscope study run NAME -o RUNS/NAME`;
 # make studies RUNS=folder

@@ -1,6 +1,6 @@
 """Measure the sentence encoders of the registry on the glosses of the demo, and write registry.json.
 
-python benchmarks/registry.py MODELS [NAME…]
+python benchmarks/registry.py MODELS [NAME…] [--page docs/threshold.md]
 
 MODELS is a folder with one subfolder per model. An existing entry is not replaced: it is measured again and must agree
 to 1e-3, unless it is removed from the file first. NAME selects some of the models. Models without a subfolder are
@@ -27,6 +27,7 @@ from isoscope.auditing.similarity import Similarity
 from isoscope.engines.engine import LocalEngine
 from isoscope.stores.open import open_store
 from isoscope.thresholding.registry import SCHEMA, hash_weights
+from pages import write_table
 
 TOLERANCE = 1e-3
 PATH = Path(__file__).parents[1] / "src" / "isoscope" / "thresholding" / "registry.json"
@@ -132,11 +133,29 @@ def write(content: dict[str, Any]) -> None:
     PATH.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
+def table(content: dict[str, Any]) -> str:
+    """Return the entries as a table."""
+    lines = [
+        "| entry | weights | dimensions | median cosine of random pairs | 99.9% of pairs below | median cosine of "
+        "nearest neighbors | IsoScore |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, entry in content["models"].items():
+        rare = float(np.interp(0.999, content["shares"], entry["pairs"]))
+        nearest = float(np.interp(0.5, content["shares"], entry["nearest"]))
+        lines.append(
+            f"| {name} | {entry['precision']} | {entry['dimensions']} | {entry['floor']:.3f} | {rare:.3f} | "
+            f"{nearest:.3f} | {entry['isoscore']:.3f} |"
+        )
+    return "\n".join(lines)
+
+
 def main() -> int:
     """Measure the models, check existing entries, and add missing ones."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("models", type=Path)
     parser.add_argument("names", nargs="*")
+    parser.add_argument("--page", type=Path, help="write the table of entries into this page")
     arguments = parser.parse_args()
     with (files("isoscope") / "demo" / "glosses-layer6.parquet").open("rb") as file:
         texts = pq.read_table(file)["text"].to_pylist()
@@ -167,6 +186,8 @@ def main() -> int:
             print(f"{model.name}: differs in {'; '.join(found)}", flush=True)
         else:
             print(f"{model.name}: agrees to {TOLERANCE:g} ({shape})", flush=True)
+    if arguments.page is not None:
+        write_table(arguments.page, table(content), "registry")
     return int(failed)
 
 
