@@ -1,6 +1,6 @@
-"""Measure how often a cut misses its goal, what is said about noise, and how exact extrapolated rates are.
+"""Measure how often a cut misses its goal, the verdicts on noise, and the errors of extrapolated rates.
 
-python benchmarks/threshold_calibration.py RUNS [--data VECTORS] [--times 200] [--page docs/threshold.md]
+python benchmarks/threshold_calibration.py RUNS [--data VECTORS] [--times 300] [--page docs/threshold.md]
 
 RUNS is a folder for the results. It contains one line of JSON per run, so that an interrupted calibration can be
 resumed. VECTORS is a folder with <dataset>-<model>.parquet files and judgments, as benchmarks/advisor_data.py writes
@@ -16,6 +16,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -82,35 +83,45 @@ def pairs_of_rows(rng: np.random.Generator, groups: int, size: int, share: float
     return rows, pairs, is_match.ravel()
 
 
+@cache
+def unseen_pairs(size: int, share: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the cosines and matches of 300,000 other pairs."""
+    rows, pairs, is_match = pairs_of_rows(np.random.default_rng(99), 300_000 // size, size, share)
+    U = unit(rows)
+    return (U[pairs[0]] * U[pairs[1]]).sum(axis=1), is_match
+
+
 def grouped_pairs(rng: np.random.Generator, groups: int, size: int, share: float) -> Problem:
     rows, pairs, is_match = pairs_of_rows(rng, groups, size, share)
-    unseen, others, truth = pairs_of_rows(rng, 100_000 // size, size, share)
-    U = unit(unseen)
-    cosines = (U[others[0]] * U[others[1]]).sum(axis=1)
+    cosines, truth = unseen_pairs(size, share)
     return Problem(
         {"source": rows, "ids": np.arange(len(rows)), "pairs": (*pairs, is_match.astype(float))},
         lambda cut: scores_of(cosines, truth, cut),
     )
 
 
+def draw_meanings(rng: np.random.Generator, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return hidden meanings, and vectors that show them with a noise of random size."""
+    meaning = rng.standard_normal((rows, 4))
+    noise = rng.uniform(0.05, 0.25, (rows, 1)) * rng.standard_normal((rows, 4))
+    return unit(meaning), unit(meaning + noise)
+
+
+@cache
+def unseen_meanings() -> tuple[np.ndarray, np.ndarray]:
+    """Return the cosines and matches of all pairs of 2,000 other rows."""
+    meaning, X = draw_meanings(np.random.default_rng(99), 2_000)
+    upper = np.triu_indices(2_000, 1)
+    return (X @ X.T)[upper], (meaning @ meaning.T)[upper] > 0.7
+
+
 def crossed_pairs(rng: np.random.Generator, rows: int, pairs: int) -> Problem:
-    """Return random pairs among a few rows; a pair is a match if hidden meanings are close."""
-    spread = rng.uniform(0.3, 1.5, 4_000)
-
-    def draw(n: int) -> tuple[np.ndarray, np.ndarray]:
-        meaning = rng.standard_normal((n, 4))
-        return meaning, unit(
-            np.hstack([meaning + spread[:n, None] * 0.15 * rng.standard_normal((n, 4)), np.zeros((n, 2))])
-        )
-
-    meaning, X = draw(rows)
+    """Return random pairs among a few rows; a pair is a match if the hidden meanings are close."""
+    meaning, X = draw_meanings(rng, rows)
     first, second = rng.integers(0, rows, (2, pairs))
     first, second = (side[first != second] for side in (first, second))
-    close = (unit(meaning[first]) * unit(meaning[second])).sum(axis=1) > 0.7
-    far, Z = draw(2_000)
-    upper = np.triu_indices(2_000, 1)
-    truth = (unit(far) @ unit(far).T)[upper] > 0.7
-    cosines = (Z @ Z.T)[upper]
+    close = (meaning[first] * meaning[second]).sum(axis=1) > 0.7
+    cosines, truth = unseen_meanings()
     return Problem(
         {"source": X, "ids": np.arange(rows), "pairs": (first, second, close.astype(float))},
         lambda cut: scores_of(cosines, truth, cut),
@@ -156,8 +167,8 @@ def labeled_rows(rng: np.random.Generator, rows: int, classes: int) -> Problem:
         return of, unit(centers[of] + spread[of, None] * rng.standard_normal((n, d)))
 
     labels, X = draw(rows)
-    later, unseen = draw(3_000)
-    upper = np.triu_indices(3_000, 1)
+    later, unseen = draw(2_000)
+    upper = np.triu_indices(2_000, 1)
     cosines, truth = (unseen @ unseen.T)[upper], (later[:, None] == later)[upper]
     return Problem({"source": X, "labels": labels}, lambda cut: scores_of(cosines, truth, cut))
 
@@ -464,7 +475,7 @@ def guarantee_table(results: list[tuple[Cell, list[dict[str, Any]]]]) -> str:
 
 
 def noise_table(results: list[tuple[Cell, list[dict[str, Any]]]]) -> str:
-    """Return what is said about matches that do not depend on the vectors."""
+    """Return the verdicts on matches that do not depend on the vectors."""
     lines = [
         "| data | goal | runs | no cut separates | undecided | finds a cut (an error) [95%] |",
         "|---|---|---|---|---|---|",
@@ -535,7 +546,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", type=Path)
     parser.add_argument("--data", type=Path)
-    parser.add_argument("--times", type=int, default=200)
+    parser.add_argument("--times", type=int, default=300)
     parser.add_argument("--page", type=Path)
     arguments = parser.parse_args()
     arguments.runs.mkdir(parents=True, exist_ok=True)

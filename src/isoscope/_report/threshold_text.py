@@ -51,7 +51,7 @@ def format_share(share: Share) -> str:
 
 
 def format_rate(rate: float) -> str:
-    """Return a rate in words.
+    """Return a rate as text.
 
     >>> format_rate(1e-4), format_rate(0.02)
     ('1 in 10,000', '2%')

@@ -220,24 +220,22 @@ class LabeledExamples(JudgedPairs):
             raise TooFewRowsError("almost no two rows have the same label: need labels that several rows share")
         cuts = make_cuts(cosines[upper], recall)
         self.edges = _make_edges(float(cosines.min()), 1.0)
-        n = len(chosen)
-        shape = (n, folds, len(cuts))
-        predicted, matched = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
-        self.matches, everything = np.zeros(len(self.edges) - 1), np.zeros(len(self.edges) - 1)
+        everything = np.triu(np.ones(cosines.shape, bool), 1)
+        self.matches = np.histogram(cosines[upper], self.edges)[0]
+        self.others = np.histogram(cosines[everything & ~upper], self.edges)[0]
+        n, width = len(chosen), len(cuts) + 1
+        predicted, matched = (np.zeros((n, folds, len(cuts)), np.float32) for _ in range(2))
         for part in blocks(n, max(1, tile_bytes(_TILE) // (16 * n))):
             tile = unit[part] @ unit.T
             at = np.arange(part.start, part.stop)
             tile[at - part.start, at] = -2.0  # a row is no pair with itself
             same = labels[part, None] == labels
             same[at - part.start, at] = False
-            for fold in range(folds):
-                columns = self.fold_of == fold
-                some, equal = tile[:, columns], same[:, columns]
-                predicted[part, fold] = count_above(some, cuts)
-                matched[part, fold] = count_above(np.where(equal, some, -2.0), cuts)
-            self.matches += np.histogram(tile[same], self.edges)[0] / 2
-            everything += np.histogram(tile, self.edges)[0] / 2
-        self.others = everything - self.matches
+            bins = find_bins(tile, cuts)
+            bins += (np.arange(len(tile))[:, None] * folds + self.fold_of) * width
+            shape = (len(tile), folds, width)
+            predicted[part] = _count_from(np.bincount(bins.ravel(), minlength=np.prod(shape)).reshape(shape))
+            matched[part] = _count_from(np.bincount(bins[same], minlength=np.prod(shape)).reshape(shape))
         in_fold = np.bincount(self.fold_of, minlength=folds)
         per_fold = np.zeros((folds, int(labels.max()) + 1))
         np.add.at(per_fold, (self.fold_of, labels), 1)
@@ -318,22 +316,31 @@ def make_cuts(cosines: np.ndarray, recall: float | None, top: float = 1.0) -> np
     return np.asarray(np.concatenate([[np.round(lowest, 12)], cuts]) if lowest < cuts[0] else cuts)
 
 
-def count_above(tile: np.ndarray, cuts: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
-    """Return the weighted number of values in each row of `tile` that are at least each cut; steps are equal."""
+def find_bins(tile: np.ndarray, cuts: np.ndarray) -> np.ndarray:
+    """Return the number of cuts that each value reaches; the steps between cuts are equal, except the first."""
     first = 1 if len(cuts) > 2 and not np.isclose(cuts[1] - cuts[0], cuts[2] - cuts[1]) else 0
     step = (cuts[-1] - cuts[first]) / max(len(cuts) - 1 - first, 1)
-    at = np.floor((tile - cuts[first] + _ROUNDING) * (1 / step if step > 0 else 0.0)).astype(np.int64)
-    np.clip(at, -1, len(cuts) - 1 - first, out=at)
-    if step == 0:
-        at = np.where(tile >= cuts[first] - _ROUNDING, 0, -1)
-    at += first
+    if step <= 0:
+        return np.asarray(tile >= cuts[0] - _ROUNDING, np.int64)
+    bins = np.asarray(np.floor((tile - (cuts[first] - _ROUNDING)) / step), np.int64)
+    np.clip(bins, -1, len(cuts) - 1 - first, out=bins)
+    bins += 1 + first
     if first:
-        at[(at == 0) & (tile < cuts[0] - _ROUNDING)] = -1
+        bins[(bins == 1) & (tile < cuts[0] - _ROUNDING)] = 0
+    return bins
+
+
+def count_above(tile: np.ndarray, cuts: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
+    """Return the weighted number of values in each row of `tile` that are at least each cut."""
     m, width = len(tile), len(cuts) + 1
-    flat = (np.arange(m)[:, None] * width + at + 1).ravel()
+    bins = (find_bins(tile, cuts) + np.arange(m)[:, None] * width).ravel()
     spread = None if weights is None else np.broadcast_to(weights, tile.shape).ravel()
-    binned = np.bincount(flat, weights=spread, minlength=m * width).reshape(m, width)
-    return np.asarray(binned[:, :0:-1].cumsum(axis=1)[:, ::-1], np.float64)
+    return _count_from(np.bincount(bins, weights=spread, minlength=m * width).reshape(m, width))
+
+
+def _count_from(binned: np.ndarray) -> np.ndarray:
+    """Return how many values reach each cut, given how many reach exactly 0, 1, 2, … cuts."""
+    return np.asarray(binned[..., :0:-1].cumsum(axis=-1)[..., ::-1], np.float64)
 
 
 def _make_edges(low: float, high: float) -> np.ndarray:

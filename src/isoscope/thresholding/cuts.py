@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Measure = Literal["precision", "recall", "f1"]
 """What a cut is chosen for."""
 CutVerdict = Literal["cut", "no cut", "undecided"]
-"""Whether there is a cut, there is none, or the examples cannot decide."""
+"""The verdict: a cut, no cut, or too few examples to decide."""
 
 STARTS = 4
 """The number of cuts at which tests for precision start."""
@@ -353,7 +353,7 @@ def locate_cut(counts: Counts, goal: Goal, chosen: int | None) -> tuple[float | 
     high_end = float(cuts[safe[0]]) if len(safe) else None
     if chosen is not None:
         at = float(cuts[chosen])
-        low_end, high_end = min(at, low_end if low_end is not None else at), max(at, high_end or at)
+        low_end, high_end = min(at, at if low_end is None else low_end), max(at, at if high_end is None else high_end)
     return low_end, high_end
 
 

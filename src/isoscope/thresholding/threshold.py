@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,6 +23,7 @@ from isoscope.advising.task_inputs import TaskInputs, open_one_layer
 from isoscope.auditing.measure import Settings
 from isoscope.auditing.passes import first_pass
 from isoscope.engines.engine import open_engine
+from isoscope.stores.databases.address import redact_source_name
 from isoscope.thresholding.counts import GradedExamples, LabeledExamples, QueryExamples
 from isoscope.thresholding.cuts import (
     Choice,
@@ -243,8 +245,12 @@ def threshold(
             assert rate is not None
             if alone:
                 query_store, more = open_one_layer(queries, None, default=store.layer, ids=query_ids, missing=missing)
-                given |= TaskInputs(source, None, queries, "qrels").names
-                given.pop("qrels")
+                names = {"queries": queries, "query_ids": query_ids}
+                given |= {
+                    role: redact_source_name(os.fspath(name))
+                    for role, name in names.items()
+                    if isinstance(name, str | os.PathLike)
+                }
                 notes += more
             with open_engine(engine) as running:
                 result = _find_random_cut(store, query_store, settings, rate, report, running)
