@@ -524,15 +524,19 @@ def halves_table(results: list[tuple[Cell, list[dict[str, Any]]]]) -> str:
 def examples(data: Path) -> str:
     """Return the terminal output of the commands in the guide."""
     scifact = {"queries": "scifact-dev-minilm.parquet", "qrels": "scifact-dev-qrels.tsv"}
+    cranfield = {"queries": "cranfield-queries-minilm.parquet", "qrels": "cranfield-qrels.tsv"}
     commands: list[tuple[str, dict[str, Any]]] = [
-        ("scifact-corpus-minilm.parquet", {**scifact, "precision": 0.5}),
-        ("scifact-corpus-minilm.parquet", {**scifact, "f1": True}),
         ("banking77-test-minilm.parquet", {"labels": "label"}),
-        ("scifact-corpus-minilm.parquet", {"false_matches": 1e-5}),
+        ("scifact-corpus-minilm.parquet", {**scifact, "f1": True}),
+        ("cranfield-docs-minilm.parquet", cranfield),
+        ("stsb-test-minilm.parquet", {"pairs": "stsb-test-pairs.tsv", "match_from": 4}),
+        ("scifact-corpus-minilm.parquet", {"false_matches": 1e-6}),
     ]
     texts = []
     for source, options in commands:
-        given = {key: str(data / value) if key in ("queries", "qrels") else value for key, value in options.items()}
+        given = {
+            key: str(data / value) if key in ("pairs", "queries", "qrels") else value for key, value in options.items()
+        }
         found = isoscope.threshold(str(data / source), **given)
         words = [
             f"--{key.replace('_', '-')}" + ("" if value is True else f" {value}") for key, value in options.items()

@@ -92,13 +92,13 @@ def threshold_headline(found: Threshold) -> str:
         of = "" if found.level <= _FEW else "of "
         return f"{rate} {of}{what} {verb} a cosine of at least {cut}."
     if found.verdict == "undecided":
-        question = f"Whether a cosine reaches a {found.goal} of {found.level:g} cannot be decided with {examples}"
+        question = f"Whether any cut reaches a {found.goal} of {found.level:g} cannot be decided with {examples}"
         if found.needed is None:
             return f"{question}: the goal is too close to what the best cut reaches."
         return f"{question}; about {found.needed:,} would be enough."
     if found.verdict == "no cut":
         if found.goal == "precision":
-            return f"No cut separates matches from other pairs: no cosine reaches a precision of {found.level:g}."
+            return f"No cut separates matches from other pairs: none reaches a precision of {found.level:g}."
         return "No cut separates matches from other pairs: above a cut, matches are no more frequent than elsewhere."
     if found.goal == "precision":
         return (
