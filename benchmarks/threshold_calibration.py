@@ -285,7 +285,7 @@ def cells(times: int, data: Path | None) -> Iterator[Cell]:
         ("300 independent pairs, 30% matches", grouped_pairs, (300, 1, 0.3)),
         ("1,500 independent pairs, 30% matches", grouped_pairs, (1500, 1, 0.3)),
         ("200 groups of 6 pairs with a shared row", grouped_pairs, (200, 6, 0.3)),
-        ("1,500 pairs among 300 rows", crossed_pairs, (300, 1500)),
+        ("4,000 pairs among 600 rows", crossed_pairs, (600, 4000)),
         ("100 queries, 400 documents, 40 topics", topic_queries, (100, 400, 40)),
         ("400 queries, 400 documents, 40 topics", topic_queries, (400, 400, 40)),
         ("400 rows of 20 classes", labeled_rows, (400, 20)),
@@ -537,7 +537,7 @@ def examples(data: Path) -> str:
         given = {
             key: str(data / value) if key in ("pairs", "queries", "qrels") else value for key, value in options.items()
         }
-        found = isoscope.threshold(str(data / source), **given)
+        found = isoscope.threshold(str(data / source), **(options | files))
         words = [
             f"--{key.replace('_', '-')}" + ("" if value is True else f" {value}") for key, value in options.items()
         ]
