@@ -534,9 +534,7 @@ def examples(data: Path) -> str:
     ]
     texts = []
     for source, options in commands:
-        given = {
-            key: str(data / value) if key in ("pairs", "queries", "qrels") else value for key, value in options.items()
-        }
+        files = {key: str(data / options[key]) for key in ("pairs", "queries", "qrels") if key in options}
         found = isoscope.threshold(str(data / source), **(options | files))
         words = [
             f"--{key.replace('_', '-')}" + ("" if value is True else f" {value}") for key, value in options.items()
