@@ -5,7 +5,7 @@ PIP = bin/pip install --quiet --disable-pip-version-check --constraint constrain
 # Two test processes run at once. torch and scikit-learn get one core each; otherwise their threads compete.
 ONE_EACH = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=2
 
-.PHONY: demo test test-lowest test-nightly lint bench bench-scale advisor calibration calibration-full calibration-audit calibration-rows regularizers regularizer-weights collapse-calibration estimators studies structure golden mutants stress clean
+.PHONY: demo test test-lowest test-nightly lint bench bench-scale advisor calibration calibration-full calibration-audit calibration-rows calibration-threshold registry regularizers regularizer-weights collapse-calibration estimators studies structure golden mutants stress clean
 
 demo: .venv-demo/done
 	.venv-demo/bin/isoscope demo
@@ -75,6 +75,7 @@ mutants: .venv-test/done
 bench: .venv-bench/done
 	.venv-bench/bin/python benchmarks/bench.py --page docs/performance.md
 	.venv-bench/bin/python benchmarks/audits.py --page docs/performance.md
+	.venv-bench/bin/python benchmarks/thresholds.py --page docs/performance.md
 	.venv-bench/bin/python benchmarks/repairs.py --page docs/performance.md
 	.venv-bench/bin/python benchmarks/applying.py --page docs/performance.md
 	.venv-bench/bin/python benchmarks/training.py --page docs/performance.md
@@ -131,6 +132,17 @@ calibration-audit: .venv-bench/done
 # Rerun it to resume. make calibration-rows RUNS=folder [DATA=folder of vectors MODEL=folder of the encoder]
 calibration-rows: .venv-bench/done
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv-bench/bin/python benchmarks/rows_calibration.py $(RUNS) $(if $(DATA),--data $(DATA)) $(if $(MODEL),--model $(MODEL)) --page docs/rows.md
+
+# Missed goals, noise and extrapolated rates of thresholds (half an hour on 2 idle cores); writes the tables in
+# docs/threshold.md. Rerun it to resume.
+# make calibration-threshold RUNS=folder [DATA=vectors]
+calibration-threshold: .venv-bench/done
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv-bench/bin/python benchmarks/threshold_calibration.py $(RUNS) $(if $(DATA),--data $(DATA)) --page docs/threshold.md
+
+# Measures the sentence encoders of the registry again; fails if an entry differs by more than 1e-3 (about 5 minutes).
+# make registry MODELS=folder
+registry: .venv-bench/done
+	.venv-bench/bin/python benchmarks/registry.py $(MODELS) --page docs/threshold.md
 
 # Writes docs/studies.md, the pages and results.json in docs/studies/ from runs of `isoscope study run NAME -o RUNS/NAME`;
 # make studies RUNS=folder

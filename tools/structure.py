@@ -57,11 +57,13 @@ SHARED_NAMES = {
     "finetune": "the function, and its command",
     "measure": "measurements of a store, and of the arms of each study",
     "outcome": "the tables and figures of each study",
+    "registry": "the data sets of the studies, and the models with known cosines",
     "repair": "the base class of repairs, and the commands fit, apply and fix",
     "run": "a resumable run of embed, and of a study",
     "shards": "folders of shards: writing them, and reading them",
     "similarity": "percentiles of cosines: the result, and its table on the page",
     "study": "the protocol of each paper, the classes that all of them use, and the command",
+    "threshold": "the function, and its command",
     "write": "writing a store: to files, and to databases",
 }
 """Module names that occur in several packages, with the reason."""

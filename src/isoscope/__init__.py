@@ -66,6 +66,8 @@ if TYPE_CHECKING:
     from isoscope.stores.write import write_store as write_store
     from isoscope.studies.run import StudyRun as StudyRun
     from isoscope.studies.run import run_study as run_study
+    from isoscope.thresholding.threshold import Threshold as Threshold
+    from isoscope.thresholding.threshold import threshold as threshold
     from isoscope.training.attach import attach as attach
     from isoscope.training.history import History as History
     from isoscope.training.tracker import IsotropyTracker as IsotropyTracker
@@ -114,6 +116,7 @@ else:
             "auditing.audit_result": ["Audit"],
             "auditing.grouped": ["GroupedAudit"],
             "advising.advise": ["Advice", "advise"],
+            "thresholding.threshold": ["Threshold", "threshold"],
             "training.attach": ["attach"],
             "training.history": ["History"],
             "training.tracker": ["IsotropyTracker"],

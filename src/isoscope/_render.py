@@ -38,6 +38,13 @@ _RENDERERS = {
         "headline": "narrate.advice_headline",
         "paragraph": "narrate.advice_paragraph",
     },
+    "Threshold": {
+        "text": "threshold_text.render_threshold_text",
+        "notebook": "threshold_page.render_notebook_page",
+        "page": "threshold_page.render_threshold_page",
+        "headline": "threshold_text.threshold_headline",
+        "paragraph": "threshold_text.threshold_paragraph",
+    },
     "History": {
         "page": "training_page.render_training_page",
         "figure": "figures.save_profile",

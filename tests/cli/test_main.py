@@ -352,7 +352,20 @@ def test_main_restores_the_signal_handlers(cone, capsys):
         assert [signal.getsignal(number) for number in numbers] == before
 
 
-COMMANDS = ["audit", "similarity", "convert", "sketch", "fit", "apply", "fix", "advise", "embed", "finetune", "demo"]
+COMMANDS = [
+    "audit",
+    "similarity",
+    "convert",
+    "sketch",
+    "fit",
+    "apply",
+    "fix",
+    "advise",
+    "threshold",
+    "embed",
+    "finetune",
+    "demo",
+]
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,8 @@ class NeighborSearch:
         A point near the mean of the rows, so that a large mean costs no precision.
     own : (q,) integers, optional
         The row number of each query that is itself a row (−1 otherwise), so that it is not its own neighbor.
+    cosines : CosineCounter, optional
+        Counts the cosines of all pairs of a query and a row; needs unit vectors, and all rows must be usable.
     """
 
     def __init__(
@@ -154,8 +156,10 @@ class NeighborSearch:
         *,
         center: np.ndarray,
         own: np.ndarray | None = None,
+        cosines: CosineCounter | None = None,
         max_memory: int = MAX_MEMORY,
     ):
+        self.cosines = cosines
         self.queries = np.ascontiguousarray(queries)
         self.center = center.astype(queries.dtype)
         self.centered, self.norms = self._center_rows(self.queries)
@@ -181,6 +185,8 @@ class NeighborSearch:
             for b in blocks(len(rows), self.rows):
                 tile = self.centered[part] @ centered[b].T
                 products_to_squared_distances(tile, self.queries[part], rows[b], self.norms[part], norms[b], self.near)
+                if self.cosines is not None:
+                    self.cosines.add(tile, False)
                 keep_nearest(tile, self.own[part], first + b.start, self.distances[part], self.indices[part])
 
         parts = list(blocks(len(self.queries), self.rows))

@@ -111,11 +111,14 @@ class Retrieval(Task):
         if new_rows:
             held_out = np.array_split(rng.permutation(len(rows)), folds)
             self.rounds = [Round(np.setdiff1d(np.arange(len(rows)), part), everything) for part in held_out]
+        self.sample_note: str | None = None
+        """A note, if queries are run against a sample of the documents."""
         if len(rows) < rows.total:
-            self.notes.append(
+            self.sample_note = (
                 f"Queries were run against {len(rows):,} of {rows.total:,} documents, including all judged ones: "
                 "scores are higher than on the whole corpus, and gains may differ."
             )
+            self.notes.append(self.sample_note)
 
     def score(self, repair: Repair, round: Round) -> dict[str, ExampleScores]:
         """Return each query's nDCG@10 and recall@100."""

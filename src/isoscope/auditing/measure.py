@@ -353,6 +353,38 @@ def measure_cosines(
     return (_count_cosines(sample) if ask.cosines is None else ask.cosines), around
 
 
+def measure_query_cosines(
+    store: Store, queries: Store, *, settings: Settings, progress: Progress, engine: Engine
+) -> tuple[CosineHistogram, Neighborhood]:
+    """Return a histogram of the cosines of queries and rows, and the nearest row of each query.
+
+    The histogram counts all pairs of a sampled query and a sampled row. The nearest row is searched among all rows.
+    """
+    if queries.dim != store.dim:
+        raise ShapeError(
+            f"the queries have {queries.dim} dimensions but the corpus has {store.dim}: embed both with the same model"
+        )
+    first = first_pass(engine, store, settings, progress, "summing up")
+    sketch, sample = first.sketch, first.sample
+    placed = RowScaling("cosine", sketch)
+    asked = first_pass(
+        engine, queries, settings, progress, "reading queries", size=count_queries(sketch.n, settings.sample)
+    ).sample.vectors.astype(sample.vectors.dtype)
+    asked, rows = (placed(vectors[placed.usable(vectors)]) for vectors in (asked, sample.vectors))
+    for vectors, each in ((asked, queries), (rows, store)):
+        if not len(vectors):
+            raise TooFewRowsError(f"all vectors in {each.name} are zero: need at least one nonzero vector")
+    counted = CosineCounter()
+    among = NeighborSearch(asked, 1, center=placed.center, cosines=counted)
+    among.offer(rows, 0, np.ones(len(rows), bool))
+    search = among
+    if len(sample) < sketch.n:
+        search = NeighborSearch(asked, 1, center=placed.center)
+        second_pass(engine, NeighborTally([search], placed), store, sample, sketch.n, progress, "neighbors")
+    distances, indices = search.results()
+    return counted.histogram(), Neighborhood(np.arange(len(asked)), distances, indices, sketch.n)
+
+
 def _count_cosines(sample: Sample) -> CosineHistogram:
     """Return a histogram of the cosines of all pairs of nonzero rows in the sample."""
     rows = sample.vectors[nonzero_rows(sample.vectors)]

@@ -24,7 +24,6 @@ from isoscope.cli.options import (
     SampleOption,
     SchedulerOption,
     SeedOption,
-    SourceArgument,
     WorkersOption,
     Zeros,
     ZerosOption,
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
     from isoscope.auditing.audit import Audit
     from isoscope.auditing.compare import Change, HeldOutComparison
     from isoscope.auditing.grouped import GroupedAudit
+    from isoscope.auditing.similarity import Similarity
     from isoscope.stores.store import Store
 
 commands = typer.Typer()
@@ -321,8 +321,26 @@ def _comparison_dict(results: list[Any], **more: Any) -> dict[str, Any]:
 
 @commands.command(context_settings={"ignore_unknown_options": True})  # -0.5 is a cosine, not an option
 def similarity(
-    source: SourceArgument,
-    cosines: Annotated[list[float], typer.Argument(metavar="COSINE…", help="One or more cosines from -1 to 1.")],
+    arguments: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[SOURCE] COSINE…",
+            help="Vectors (a file, folder, glob or database), then one or more cosines from -1 to 1. With --model, "
+            "only the cosines.",
+        ),
+    ],
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Answer without data: use the cosines of this model on 1,750 short English texts. Pass a name or a "
+            "model folder.",
+        ),
+    ] = None,
+    queries: Annotated[
+        str | None,
+        typer.Option(metavar="SOURCE", help="Query vectors: compare with pairs of a query and a row instead."),
+    ] = None,
     columns: ColumnsOption = None,
     layer: LayerOption = None,
     sample: SampleOption = 20_000,
@@ -334,22 +352,64 @@ def similarity(
     workers: WorkersOption = None,
     max_memory: MaxMemoryOption = None,
 ) -> None:
-    """Show how a cosine ranks among all pairs of rows in a corpus."""
-    from isoscope.auditing.finding import format_percentage
-    from isoscope.auditing.measure import Settings, measure_cosines
+    """Show how a cosine ranks among all pairs of rows in a corpus.
+
+    With --queries, show how it ranks among pairs of a query and a row. With --model, answer for a known sentence
+    encoder, without vectors.
+    """
+    from isoscope.auditing.measure import Settings, measure_cosines, measure_query_cosines
     from isoscope.auditing.similarity import Similarity
 
-    for cosine in cosines:
-        if not -1 <= cosine <= 1:
-            raise ParameterError(f"the cosine is {cosine}: need a number from -1 to 1")
+    if model is not None:
+        if queries is not None:
+            raise ParameterError("--model needs no data, but --queries was passed: pass only one of them")
+        _print_known_model(model, [_parse_cosine(each, before="omit SOURCE with --model") for each in arguments])
+        return
+    source, *rest = arguments
+    if not rest:
+        raise ParameterError(f"{source} is the only argument: need a source and at least one cosine, or --model NAME")
+    cosines = [_parse_cosine(each) for each in rest]
     settings = Settings(sample=sample, seed=seed, **parse_policy(missing, zeros))
     with open_engine(engine, scheduler, workers) as running, InterruptibleProgressBar() as bar:
         store = open_source(source, columns, layer=layer, missing=missing, zeros=zeros)
-        limited = settings.limit_sample(store)
-        percentiles = Similarity.of(*measure_cosines(store, settings=limited, progress=bar, engine=running))
+        options: dict[str, Any] = {"settings": settings.limit_sample(store), "progress": bar, "engine": running}
+        if queries is None:
+            pairs, nearest = f"pairs in {store.name}", "rows have a lower cosine with their nearest neighbor"
+            percentiles = Similarity.of(*measure_cosines(store, **options))
+        else:
+            asked = open_source(queries, None, missing=missing, zeros=zeros)
+            pairs = f"pairs of a query in {asked.name} and a row in {store.name}"
+            nearest = "queries have a lower cosine with their nearest row"
+            percentiles = Similarity.of(*measure_query_cosines(store, asked, **options))
     for cosine in cosines:
-        line = f"{cosine:g} is above {format_percentage(percentiles.percentile(cosine))} of the pairs in {store.name}"
-        nearest = percentiles.nearest_percentile(cosine)
-        if nearest is not None:
-            line += f"; {format_percentage(nearest)} of rows have a lower cosine with their nearest neighbor"
-        print(line)
+        print(_describe_cosine(cosine, percentiles, pairs, nearest))
+
+
+def _parse_cosine(text: str, before: str = "") -> float:
+    try:
+        cosine = float(text)
+    except ValueError:
+        hint = f"; {before}" if before else ""
+        raise ParameterError(f"the cosine is {text!r}: need a number from -1 to 1{hint}") from None
+    if not -1 <= cosine <= 1:
+        raise ParameterError(f"the cosine is {cosine}: need a number from -1 to 1")
+    return cosine
+
+
+def _describe_cosine(cosine: float, percentiles: Similarity, pairs: str, nearest: str) -> str:
+    from isoscope.auditing.finding import format_percentage
+
+    line = f"{cosine:g} is above {format_percentage(percentiles.percentile(cosine))} of the {pairs}"
+    lower = percentiles.nearest_percentile(cosine)
+    return line if lower is None else f"{line}; {format_percentage(lower)} of {nearest}"
+
+
+def _print_known_model(model: str, cosines: Sequence[float]) -> None:
+    """Print how cosines rank among the pairs of a model in the registry."""
+    from isoscope.thresholding.registry import find_model
+
+    entry = find_model(model)
+    nearest = "texts have a lower cosine with their nearest neighbor"
+    for cosine in cosines:
+        print(_describe_cosine(cosine, entry.similarity, f"pairs of texts with {entry.name}", nearest))
+    print(f"{entry.name}: a typical cosine of two random texts is {entry.floor:.2f}. {entry.about}.")

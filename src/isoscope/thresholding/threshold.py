@@ -1,0 +1,605 @@
+"""The function `threshold` and its result: the cosine that means a match, and the evidence."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+import isoscope
+from isoscope._core.arrays import check_integer, check_real, nonzero_rows, unit_rows
+from isoscope._core.errors import ParameterError, ShapeError, TooFewRowsError, plural
+from isoscope._core.random import check_seed
+from isoscope._io.json import jsonable
+from isoscope._io.progress import show_progress
+from isoscope._render import Result, render
+from isoscope.advising.graded_pairs import GradedPairs
+from isoscope.advising.labels import Labels
+from isoscope.advising.retrieval import Retrieval
+from isoscope.advising.task import AdviceSettings
+from isoscope.advising.task_inputs import TaskInputs, open_one_layer
+from isoscope.auditing.measure import Settings
+from isoscope.auditing.passes import first_pass
+from isoscope.engines.engine import open_engine
+from isoscope.stores.databases.address import redact_source_name
+from isoscope.thresholding.counts import GradedExamples, LabeledExamples, QueryExamples
+from isoscope.thresholding.cuts import (
+    Choice,
+    Goal,
+    bound_best,
+    choose_cut,
+    confirm,
+    evaluate,
+    f1,
+    locate_cut,
+    precision,
+    recall,
+)
+from isoscope.thresholding.tails import TESTS, find_tail_cut
+
+if TYPE_CHECKING:
+    from isoscope._core.types import Column, Missing, Seed, Zeros
+    from isoscope._io.progress import Progress
+    from isoscope.advising.task import Task
+    from isoscope.engines.engine import Engine
+    from isoscope.stores.store import Store
+    from isoscope.thresholding.counts import JudgedPairs
+    from isoscope.thresholding.cuts import CutVerdict, Share, Shares
+    from isoscope.thresholding.tails import TailCut
+
+SCHEMA = "isoscope.threshold/1"
+"""The JSON schema; its version increases if readers of the old schema would misread the new one."""
+DEFAULT_PRECISION = 0.9
+"""The precision that is requested by default."""
+DEFAULT_RATE = 1e-4
+"""The false-match rate among random pairs that is requested by default."""
+
+Kind = Literal["pairs", "queries", "labels", "random pairs", "random results"]
+"""What the cut was chosen on: three kinds of judgments, or two kinds of random pairs."""
+
+
+@dataclass(frozen=True)
+class ThresholdSettings:
+    """The options of `threshold` that affect its results."""
+
+    precision: float | None = None
+    recall: float | None = None
+    f1: bool = False
+    false_matches: float | None = None
+    match_from: float | None = None
+    folds: int = 5
+    sample: int = 20_000
+    seed: int = 0
+    missing: Missing = "error"
+    zeros: Zeros = "keep"
+    confidence: float = 0.95
+    layer: int | None = None
+    """The layer that was selected, if the source contains several."""
+
+    def __post_init__(self) -> None:
+        for name in ("precision", "recall"):
+            value = getattr(self, name)
+            if value is not None and not 0 < check_real(value, name) < 1:
+                raise ParameterError(f"{name} is {value}: need a number between 0 and 1, such as 0.9")
+        if self.false_matches is not None and not 0 < check_real(self.false_matches, "false_matches") <= 0.5:
+            raise ParameterError(f"false_matches is {self.false_matches}: need a rate above 0 and up to 0.5")
+        if self.match_from is not None:
+            check_real(self.match_from, "match_from")
+        check_integer(self.folds, "folds")
+
+    def goal(self) -> Goal:
+        """Return what is requested of a cut, given judgments."""
+        given = [name for name in ("precision", "recall", "f1") if getattr(self, name)]
+        if len(given) > 1:
+            raise ParameterError(f"{' and '.join(given)} were passed together: pass only one goal")
+        if self.false_matches is not None:
+            raise ParameterError(
+                "false_matches needs no judgments, but pairs, qrels or labels were passed: pass precision, recall or "
+                "f1, or omit the judgments"
+            )
+        alpha = 1 - self.confidence
+        if self.f1:
+            return Goal("f1", 0.0, alpha)
+        if self.recall is not None:
+            return Goal("recall", self.recall, alpha)
+        return Goal("precision", DEFAULT_PRECISION if self.precision is None else self.precision, alpha)
+
+    def rate(self) -> float:
+        """Return the requested rate of false matches, without judgments."""
+        for name in ("precision", "recall", "f1", "match_from"):
+            if getattr(self, name):
+                raise ParameterError(
+                    f"{name} needs judgments: pass pairs, queries with qrels, or labels; without them, pass "
+                    "false_matches"
+                )
+        return DEFAULT_RATE if self.false_matches is None else self.false_matches
+
+
+def threshold(
+    source: Any,
+    *,
+    pairs: Any = None,
+    queries: Any = None,
+    qrels: Any = None,
+    labels: Column | None = None,
+    precision: float | None = None,
+    recall: float | None = None,
+    f1: bool = False,
+    match_from: float | None = None,
+    false_matches: float | None = None,
+    vectors: str | None = None,
+    ids: Column | None = None,
+    query_ids: Column | None = None,
+    text: Column | None = None,
+    layer: int | None = None,
+    folds: int = 5,
+    sample: int = 20_000,
+    seed: Seed = 0,
+    missing: Missing = "error",
+    zeros: Zeros = "keep",
+    progress: bool | Progress = False,
+    engine: Any = "local",
+) -> Threshold:
+    """Find the cosine that means a match, for a requested precision, recall or F1, or for a rate of false matches.
+
+    Pass one of `pairs`, `queries` with `qrels`, or `labels`. The cut reaches the requested precision or recall with 95%
+    confidence, and its scores are measured on examples that took no part in its choice. Without judgments, the cut is
+    the cosine that a share of `false_matches` of all random pairs reaches.
+
+    Parameters
+    ----------
+    source : path, array, DataFrame, Dataset or store
+        The corpus; anything that `open_store` opens.
+    pairs : path, table, list of (first, second, grade), or (first, second, grades)
+        Pairs of rows, identified by id, text or row number. Of two grades, the higher one means a match; otherwise,
+        `match_from` is needed.
+    queries : like `source`
+        Query vectors. Without `qrels`, random pairs of a query and a row of the source are used.
+    qrels : path, {query: {document: relevance}}, table, or list of (query, document, relevance)
+        The relevant documents of each query. All other documents count as no match.
+    labels : column name, or one entry for each row
+        The class of each row. Two rows match if their labels are equal.
+    precision, recall : float, optional
+        The smallest precision or recall of the cut (default: a precision of 0.9).
+    f1 : bool
+        Whether to return the cut with the highest F1.
+    match_from : float, optional
+        The lowest grade, or relevance, of a match.
+    false_matches : float, optional
+        Without judgments: the share of random pairs above the cut (default: 1e-4).
+    vectors, ids, text : str, or values, optional
+        Columns of the source; see `open_store`.
+    query_ids : str, or values, optional
+        The ids of the queries.
+    layer : int, optional
+        The layer to use if the source has hidden states of several layers (default: the last one).
+    folds : int
+        The number of folds; each fold is scored with a cut that was chosen on the others.
+    sample : int
+        The number of rows to keep in memory; rows that the judgments refer to are kept in addition.
+    seed : int, sequence of int, SeedSequence, Generator or None
+        Random seed for the sample and the folds.
+    missing : {"error", "drop"}
+        Raise an error for rows, labels and judgments with a missing value, and for judgments that refer to unknown
+        rows; or drop them and report how many.
+    zeros : {"keep", "drop"}
+        Keep rows of zeros, or drop them. Random pairs never contain them, because their cosine is undefined.
+    progress : bool or function
+        Whether to show a progress bar; or a function that is called with the stage, the number of rows read and the
+        share of the work done (0 to 1).
+    engine : {"local", "dask"}, address of a Dask scheduler, or dask.distributed.Client
+        Where the rows are read without judgments. With judgments, this process reads them.
+
+    Examples
+    --------
+    >>> import numpy as np, isoscope
+    >>> rng = np.random.default_rng(0)
+    >>> topic = rng.integers(0, 40, 800)
+    >>> X = rng.standard_normal((40, 32))[topic] + 0.5 * rng.standard_normal((800, 32))
+    >>> found = isoscope.threshold(X, labels=topic)
+    >>> found.verdict, round(found.cut, 2), found.scores["precision"].value > 0.9
+    ('cut', 0.57, True)
+    >>> print(isoscope.threshold(X).headline)                       # without judgments
+    1 in 10,000 random pairs has a cosine of at least 0.9202.
+    """
+    settings = ThresholdSettings(
+        precision=precision,
+        recall=recall,
+        f1=bool(f1),
+        false_matches=false_matches,
+        match_from=match_from,
+        folds=folds,
+        sample=sample,
+        seed=check_seed(seed),
+        missing=missing,
+        zeros=zeros,
+    )
+    alone = queries is not None and qrels is None
+    inputs = TaskInputs(
+        source,
+        pairs,
+        None if alone else queries,
+        qrels,
+        labels,
+        vectors,
+        ids,
+        None if alone else query_ids,
+        text,
+        layer,
+    )
+    is_judged = any(each is not None for each in (pairs, qrels, labels))
+    if alone and is_judged:
+        raise ParameterError("queries were passed with pairs or labels: pass only one kind of judgments")
+    goal, rate = (settings.goal(), None) if is_judged else (None, settings.rate())
+    store, query_store, notes = inputs.open_stores(missing, zeros)
+    settings = replace(settings, layer=store.layer)
+    given = dict(inputs.names)
+    if store.dim < 2:
+        raise ShapeError(f"{store.name} has vectors with 1 dimension: need at least 2")
+    with show_progress(progress) as report:
+        if goal is not None:
+            result = _find_judged_cut(inputs, store, query_store, settings, goal, report)
+        else:
+            assert rate is not None
+            if alone:
+                query_store, more = open_one_layer(queries, None, default=store.layer, ids=query_ids, missing=missing)
+                names = {"queries": queries, "query_ids": query_ids}
+                given |= {
+                    role: redact_source_name(os.fspath(name))
+                    for role, name in names.items()
+                    if isinstance(name, str | os.PathLike)
+                }
+                notes += more
+            with open_engine(engine) as running:
+                result = _find_random_cut(store, query_store, settings, rate, report, running)
+    result.notes[:0] = notes
+    result.given = given
+    return result
+
+
+@dataclass(frozen=True)
+class RelativeCut:
+    """A cut relative to the best result of each query: a result counts if its cosine is at most `gap` lower."""
+
+    verdict: CutVerdict
+    gap: float | None
+    scores: dict[str, Share]
+    """Precision, recall and F1 on held-out queries."""
+    needed: int | None = None
+    """If undecided: the number of queries that would be enough."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Precision, recall and F1 of every cut on all examples, with pointwise intervals."""
+
+    cuts: np.ndarray
+    precision: Shares
+    recall: Shares
+    f1: Shares
+    edges: np.ndarray
+    """The edges of the histograms."""
+    matches: np.ndarray
+    """The number of matches in each bin."""
+    others: np.ndarray
+    """The number of other pairs in each bin."""
+
+
+@dataclass(repr=False)
+class Threshold(Result):
+    """The cut: a pair counts as a match if its cosine is at least `cut`. `scores` are those on held-out examples."""
+
+    source: str
+    n: int
+    d: int
+    kind: Kind
+    goal: str
+    """"precision", "recall", "f1" or "false matches"."""
+    level: float | None
+    """The requested precision, recall or rate; None for F1."""
+    verdict: CutVerdict
+    """"cut", "no cut" if no cosine separates matches from other pairs, or "undecided" if examples are missing."""
+    cut: float | None
+    low: float | None
+    high: float | None
+    """The ends of the confidence interval of the cut."""
+    example: str
+    """What an example is: a pair, a query or a row."""
+    examples: int
+    pairs: int
+    """The number of pairs that were compared."""
+    settings: ThresholdSettings
+    matches: int | None = None
+    """The number of matches among the pairs, if there are judgments."""
+    scores: dict[str, Share] = field(default_factory=dict)
+    """Precision, recall and F1 on held-out examples; empty without judgments or without a cut."""
+    fold_cuts: list[float | None] = field(default_factory=list)
+    """The cut that was chosen without each fold."""
+    lift: Share | None = None
+    """By how much the precision on held-out examples exceeds the share of matches."""
+    best: tuple[float, Share] | None = None
+    """Without a cut: the cut that comes closest, and its precision, recall or F1 on all examples."""
+    needed: int | None = None
+    """If undecided: the number of examples that would be enough; None if it is far larger."""
+    relative: RelativeCut | None = None
+    curve: Curve | None = None
+    tail: TailCut | None = None
+    notes: list[str] = field(default_factory=list)
+    given: dict[str, str] = field(default_factory=dict)
+    """The names of the files or columns that were passed, if they have names."""
+    version: str = ""
+
+    @property
+    def share(self) -> float | None:
+        """The share of matches among all pairs, if there are judgments."""
+        return None if self.matches is None else self.matches / self.pairs
+
+    @property
+    def headline(self) -> str:
+        """The answer in one sentence."""
+        return str(render("Threshold", "headline", self))
+
+    @property
+    def paragraph(self) -> str:
+        """The answer and its evidence in a few sentences."""
+        return str(render("Threshold", "paragraph", self))
+
+    def __repr__(self) -> str:
+        cut = self.verdict if self.cut is None else f"{self.cut:.4g}"
+        return f"Threshold({self.source}: {cut}, {plural(self.examples, self.example)})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as JSON-compatible values; see docs/threshold.md."""
+        relative, curve, tail = self.relative, self.curve, self.tail
+        content: dict[str, Any] = {
+            "schema": SCHEMA,
+            "isoscope": self.version,
+            "source": {"name": self.source, "rows": self.n, "dimensions": self.d},
+            "goal": {"measure": self.goal, "level": self.level},
+            "verdict": self.verdict,
+            "cut": self.cut,
+            "interval": [self.low, self.high],
+            "headline": self.headline,
+            "paragraph": self.paragraph,
+            "population": {
+                "kind": self.kind,
+                "example": self.example,
+                "examples": self.examples,
+                "pairs": self.pairs,
+                "matches": self.matches,
+                "given": self.given,
+            },
+            "scores": _share_dicts(self.scores),
+            "fold_cuts": self.fold_cuts,
+            "lift": None if self.lift is None else self.lift._asdict(),
+            "best": None if self.best is None else {"cut": self.best[0], **self.best[1]._asdict()},
+            "needed": self.needed,
+            "relative": None
+            if relative is None
+            else {
+                "verdict": relative.verdict,
+                "gap": relative.gap,
+                "needed": relative.needed,
+                "scores": _share_dicts(relative.scores),
+            },
+            "curve": None
+            if curve is None
+            else {
+                "cuts": curve.cuts,
+                **{
+                    name: {end: getattr(shares, end) for end in ("values", "low", "high")}
+                    for name, shares in (("precision", curve.precision), ("recall", curve.recall), ("f1", curve.f1))
+                },
+            },
+            "tail": None
+            if tail is None
+            else {
+                "rate": None if tail.rate is None else tail.rate._asdict(),
+                "count": tail.count,
+                "method": "counted" if tail.passed is None else "extrapolated",
+                "tests": None if tail.passed is None else TESTS,
+                "passed": tail.passed,
+                "factor": tail.factor,
+            },
+            "settings": asdict(self.settings),
+            "notes": self.notes,
+        }
+        written: dict[str, Any] = jsonable(content)
+        return written
+
+
+def _share_dicts(scores: dict[str, Share]) -> dict[str, Any]:
+    return {name: score._asdict() for name, score in scores.items()}
+
+
+# with judgments
+
+
+def _find_judged_cut(
+    inputs: TaskInputs,
+    store: Store,
+    queries: Store | None,
+    settings: ThresholdSettings,
+    goal: Goal,
+    progress: Progress,
+) -> Threshold:
+    reading = AdviceSettings(
+        folds=settings.folds,
+        sample=settings.sample,
+        seed=settings.seed,
+        missing=settings.missing,
+        zeros=settings.zeros,
+    )
+    task = inputs.open_task(store, queries, reading, progress)
+    progress("comparing pairs", 0, 0.0)
+    kind, judged, notes = _judge_pairs(task, settings, goal)
+    progress("choosing a cut", 0, 0.0)
+    choice = choose_cut(judged.counts, goal)
+    held_out = evaluate(judged, goal, settings.folds, settings.seed)
+    choice = confirm(choice, held_out, judged.counts)
+    if goal.measure != "precision" and choice.verdict == "cut" and not held_out.lift.low > 0:
+        choice = Choice(None, "no cut", best=choice.index)
+    counts, index = judged.counts, choice.index
+    alpha = goal.alpha
+    curve = Curve(
+        counts.cuts,
+        precision(counts, alpha),
+        recall(counts, alpha),
+        f1(counts, alpha),
+        judged.edges,
+        judged.matches,
+        judged.others,
+    )
+    low, high = locate_cut(counts, goal, index) if choice.verdict != "no cut" and goal.measure != "f1" else (None, None)
+    if goal.measure == "f1" and index is not None:
+        low, high = locate_cut(counts, goal, index)
+    best = None
+    if index is None and choice.best is not None and (share := bound_best(counts, goal, choice)) is not None:
+        best = float(counts.cuts[choice.best]), share
+    return Threshold(
+        source=store.name,
+        n=task.corpus.total,
+        d=store.dim,
+        kind=kind,
+        goal=goal.measure,
+        level=None if goal.measure == "f1" else goal.level,
+        verdict=choice.verdict,
+        cut=None if index is None else float(counts.cuts[index]),
+        low=low,
+        high=high,
+        example=task.example,
+        examples=len(counts),
+        pairs=round(judged.number_of_pairs),
+        matches=round(judged.number_of_matches),
+        settings=settings,
+        scores={} if index is None else held_out.scores,
+        fold_cuts=held_out.cuts,
+        lift=held_out.lift,
+        best=best,
+        needed=choice.needed,
+        relative=_find_relative_cut(judged, goal, settings) if judged.relative is not None else None,
+        curve=curve,
+        notes=notes,
+        version=isoscope.__version__,
+    )
+
+
+def _judge_pairs(task: Task, settings: ThresholdSettings, goal: Goal) -> tuple[Kind, JudgedPairs, list[str]]:
+    """Return the pairs of a task with their judgments, and notes for the reader."""
+    level = goal.level if goal.measure == "recall" else None
+    notes = list(task.notes)
+    if isinstance(task, GradedPairs):
+        return "pairs", GradedExamples(task, settings.match_from, level), notes
+    if isinstance(task, Retrieval):
+        notes = [note for note in notes if note != task.sample_note]
+        notes.append("Documents without a judgment count as no match.")
+        if task.sample_note is not None:
+            notes.append(
+                f"Queries were run against {len(task.rows):,} of {task.rows.total:,} documents, including all relevant "
+                "ones; counts of other documents are scaled up to the whole corpus. Cuts relative to the best result "
+                "need all documents: raise sample (CLI: --sample)."
+            )
+        return "queries", QueryExamples(task, settings.match_from, level), notes
+    assert isinstance(task, Labels)
+    if settings.match_from is not None:
+        raise ParameterError("match_from is for grades and relevances, but labels were passed: omit it")
+    labeled = LabeledExamples(task, settings.folds, level, settings.seed)
+    if len(labeled.counts) < len(task.labels):
+        notes.append(f"Pairs are those of {len(labeled.counts):,} random rows of {len(task.labels):,} distinct ones.")
+    return "labels", labeled, notes
+
+
+def _find_relative_cut(judged: JudgedPairs, goal: Goal, settings: ThresholdSettings) -> RelativeCut:
+    assert judged.relative is not None
+    choice = choose_cut(judged.relative, goal)
+    held_out = evaluate(judged, goal, settings.folds, settings.seed, relative=True)
+    choice = confirm(choice, held_out, judged.relative)
+    if choice.index is None:
+        return RelativeCut(choice.verdict, None, {}, choice.needed)
+    if goal.measure != "precision" and not held_out.lift.low > 0:
+        return RelativeCut("no cut", None, {})
+    gap = -float(judged.relative.cuts[choice.index])
+    return RelativeCut("cut", max(gap, 0.0), held_out.scores)
+
+
+# without judgments
+
+
+def _find_random_cut(
+    store: Store,
+    queries: Store | None,
+    settings: ThresholdSettings,
+    rate: float,
+    progress: Progress,
+    engine: Engine,
+) -> Threshold:
+    if queries is not None and queries.dim != store.dim:
+        raise ShapeError(
+            f"the queries have {queries.dim} dimensions but {store.name} has {store.dim}: embed both with the same "
+            "model"
+        )
+    reading = Settings(
+        sample=settings.sample, seed=settings.seed, missing=settings.missing, zeros=settings.zeros
+    ).limit_sample(store)
+    first = first_pass(engine, store, reading, progress, "reading")
+    rows, notes = _unit_sample(first.sample.vectors, store.name)
+    if first.sketch.nonfinite:
+        everything = first.sketch.n + first.sketch.nonfinite
+        notes.append(
+            f"{first.sketch.nonfinite:,} of {everything:,} rows were dropped: they are incomplete or all zeros."
+        )
+    if len(first.sample) < first.sketch.n:
+        notes.append(f"Pairs are those of a random sample of {len(first.sample):,} of {first.sketch.n:,} rows.")
+    others = None
+    if queries is not None:
+        asked = first_pass(engine, queries, reading, progress, "reading queries")
+        others, more = _unit_sample(asked.sample.vectors.astype(rows.dtype), queries.name)
+        notes += more
+        rows, others = others, rows
+    progress("comparing pairs", 0, 0.0)
+    try:
+        tail = find_tail_cut(rows, others, rate, settings.confidence, settings.seed)
+    except TooFewRowsError as error:
+        if len(first.sample) < first.sketch.n:
+            raise TooFewRowsError(
+                f"{error}; the source has {first.sketch.n:,} rows, so raise sample (CLI: --sample)"
+            ) from None
+        raise
+    notes.append("Random pairs may include real matches, so the rate of false matches is at most the stated rate.")
+    return Threshold(
+        source=store.name,
+        n=first.sketch.n,
+        d=store.dim,
+        kind="random pairs" if queries is None else "random results",
+        goal="false matches",
+        level=rate,
+        verdict="no cut" if tail.cut is None else "cut",
+        cut=tail.cut,
+        low=tail.low,
+        high=tail.high,
+        example="row" if queries is None else "query",
+        examples=len(rows),
+        pairs=tail.pairs,
+        settings=settings,
+        tail=tail,
+        notes=notes,
+        version=isoscope.__version__,
+    )
+
+
+def _unit_sample(vectors: np.ndarray, name: str) -> tuple[np.ndarray, list[str]]:
+    """Return the nonzero rows, scaled to length 1, and a note about the others."""
+    nonzero = nonzero_rows(vectors)
+    if nonzero.sum() < 2:
+        raise TooFewRowsError(
+            f"the number of nonzero vectors in {name} is {int(nonzero.sum())}: need at least 2 to compute a cosine"
+        )
+    rows = vectors[nonzero]
+    notes = []
+    if not nonzero.all():
+        zero = int((~nonzero).sum())
+        has = "has" if zero == 1 else "have"
+        notes.append(f"{plural(zero, 'row')} of zeros {has} no cosine and {'is' if zero == 1 else 'are'} in no pair.")
+    return np.asarray(unit_rows(np, rows, rows.dtype)), notes
