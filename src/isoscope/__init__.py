@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from isoscope.transforms.clustered import ClusterCenter as ClusterCenter
     from isoscope.transforms.clustered import ClusterNull as ClusterNull
     from isoscope.transforms.persistence import load_transform as load_transform
+    from isoscope.transforms.quantize import Quantizer as Quantizer
 else:
     __getattr__, __dir__, __all__ = lazy_package(
         __name__,
@@ -107,6 +108,7 @@ else:
             "transforms.affine": ["AllButTheTop", "Center", "Standardize", "Whiten"],
             "transforms.chain": ["Chain"],
             "transforms.clustered": ["ClusterCenter", "ClusterNull"],
+            "transforms.quantize": ["Quantizer"],
             "transforms.persistence": ["load_transform"],
             "transforms.apply": ["repair_store"],
             "auditing.finding": ["Finding"],
