@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from isoscope.auditing.audit_result import Audit as Audit
     from isoscope.auditing.finding import Finding as Finding
     from isoscope.auditing.grouped import GroupedAudit as GroupedAudit
+    from isoscope.compressing.compress import Compression as Compression
+    from isoscope.compressing.compress import compress as compress
     from isoscope.embedding.embed import embed as embed
     from isoscope.engines.engine import sketch as sketch
     from isoscope.finetuning.finetune import finetune as finetune
@@ -116,6 +118,7 @@ else:
             "auditing.audit_result": ["Audit"],
             "auditing.grouped": ["GroupedAudit"],
             "advising.advise": ["Advice", "advise"],
+            "compressing.compress": ["Compression", "compress"],
             "training.attach": ["attach"],
             "training.history": ["History"],
             "training.tracker": ["IsotropyTracker"],

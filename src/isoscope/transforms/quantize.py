@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from isoscope._core.arrays import asarray_like, to_numpy, unit_rows
 from isoscope._core.errors import ParameterError, ShapeError
 from isoscope._core.memory import limit_sample_size
+from isoscope._core.threads import single_threaded_blas
 from isoscope.engines.engine import SampleTally, open_engine
 from isoscope.sketching.sketch import Sketch
 from isoscope.transforms.repair import FLOATS, Repair, as_store, check_rows, is_count, is_source, to_host
@@ -214,7 +215,7 @@ class Quantizer(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         X : (n, d) array
             The vectors.
         """
-        return self._frame.project(self._scaled(X))
+        return self.frame.project(self._scaled(X))
 
     def project_queries(self, X: Any) -> np.ndarray:
         """Return queries for a search in projected vectors, in float32.
@@ -226,10 +227,16 @@ class Quantizer(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         X : (n, d) array
             The queries.
         """
-        frame = self._frame
+        frame = self.frame
         if self.metric == "cosine" and not self.compares_bits:
             frame = frame._replace(mean=np.zeros_like(frame.mean), weights=1 / frame.weights)
         return frame.project(self._scaled(X))
+
+    def round_projected(self, Z: np.ndarray) -> np.ndarray:
+        """Return projected vectors after encoding and decoding, still projected, as a new array."""
+        check_is_fitted(self)
+        rounded = self._rounding().round_trip(Z)
+        return rounded.copy() if rounded is Z or rounded.base is not None else rounded
 
     def encode(self, X: Any) -> np.ndarray:
         """Return the codes of vectors: an array of bytes with shape (n, code_size).
@@ -260,8 +267,8 @@ class Quantizer(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
 
     def _apply(self, xp: Any, X: Array) -> Array:
         given = to_numpy(X)
-        projected = self._frame.project(scale_rows(given, self.metric))
-        decoded = self._reconstruct(self._rounding().round_trip(projected), given.dtype)
+        projected = self.frame.project(scale_rows(given, self.metric))
+        decoded = self._reconstruct(self.round_projected(projected), given.dtype)
         return asarray_like(xp, X, decoded, X.dtype)
 
     def _scaled(self, X: Any) -> np.ndarray:
@@ -270,12 +277,13 @@ class Quantizer(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         return scale_rows(X if X.dtype.itemsize >= 4 else X.astype(np.float32), self.metric)
 
     @property
-    def _frame(self) -> Frame:
+    def frame(self) -> Frame:
+        """The affine map before rounding."""
         return Frame(self.mean_, self.basis_, self.weights_)
 
     def _reconstruct(self, rounded: np.ndarray, dtype: np.dtype) -> np.ndarray:
         """Return vectors in the original space, given rounded projections; bits stay centered and whitened."""
-        frame = self._frame
+        frame = self.frame
         if self.compares_bits:
             frame = frame._replace(mean=np.zeros_like(frame.mean), weights=np.ones_like(frame.weights))
         return frame.reconstruct(rounded, dtype)
@@ -325,6 +333,7 @@ class Geometry:
     def __init__(self, X: np.ndarray, metric: str, seed: int):
         self.rows, self.metric, self.seed = scale_rows(X, metric), metric, seed
         self._projected: tuple[Frame, np.ndarray] | None = None
+        self._components: dict[bool, np.ndarray] = {}
         self._frames: dict[tuple[str, int, str | None], Frame] = {}
         self._directions: dict[tuple[int, bool], tuple[np.ndarray, np.ndarray]] = {}
 
@@ -338,8 +347,24 @@ class Geometry:
     def project(self, frame: Frame) -> np.ndarray:
         """Return the rows after a map; the last result is kept."""
         if self._projected is None or self._projected[0] is not frame:
-            self._projected = frame, frame.project(self.rows)
+            self._projected = frame, self._compute_projection(frame)
         return self._projected[1]
+
+    def _compute_projection(self, frame: Frame) -> np.ndarray:
+        """Return the rows after a map; principal components that a wider map needed are used again."""
+        key = next(key for key, each in self._frames.items() if each is frame)
+        reduction, width, preprocess = key
+        if reduction != "pca" or preprocess == "whiten":
+            return frame.project(self.rows)
+        centered = bool(frame.mean.any())
+        if centered not in self._components or self._components[centered].shape[1] < width:
+            basis = self._principal(len(frame.mean), centered)[1][:, :width]
+            plain = frame._replace(basis=np.ascontiguousarray(basis, np.float32))
+            self._components[centered] = plain.project(self.rows)
+        components = self._components[centered][:, :width]
+        return (
+            components @ random_rotation(width, self.seed).astype(np.float32) if preprocess == "rotate" else components
+        )
 
     def _build_frame(self, reduction: str, width: int, preprocess: str | None) -> Frame:
         d = self.rows.shape[1]
@@ -380,7 +405,8 @@ class Geometry:
             moments = self._moments[:size, :size]
             if not centered:
                 moments = moments + np.outer(self.mean[:size], self.mean[:size])
-            values, vectors = np.linalg.eigh(moments)
+            with single_threaded_blas():  # waiting threads would slow down small matrices
+                values, vectors = np.linalg.eigh(moments)
             self._directions[size, centered] = values[::-1], vectors[:, ::-1]
         return self._directions[size, centered]
 
@@ -390,7 +416,9 @@ def scale_rows(X: np.ndarray, metric: str) -> np.ndarray:
     return np.asarray(unit_rows(np, X, X.dtype)) if metric == "cosine" else X
 
 
+@lru_cache(maxsize=8)
 def random_rotation(width: int, seed: int) -> np.ndarray:
     """Return a random orthogonal matrix, uniformly distributed."""
-    Q, R = np.linalg.qr(np.random.default_rng(seed).standard_normal((width, width)))
+    with single_threaded_blas():  # waiting threads would slow down small matrices
+        Q, R = np.linalg.qr(np.random.default_rng(seed).standard_normal((width, width)))
     return np.asarray(Q * np.sign(np.diag(R)))
