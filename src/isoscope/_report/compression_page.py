@@ -69,7 +69,7 @@ def render_compression_page(result: Compression) -> str:
             _render_notes(result),
             _render_commands(result),
         ),
-        styles=["page.css", "advice.css"],
+        styles=["page.css", "advice.css", "compression.css"],
     )
 
 
@@ -96,7 +96,8 @@ def _render_frontier(result: Compression) -> Markup:
     chart = build_frontier_chart(result)
     lead = (
         f"Each mark is a candidate: its bytes per vector and its {result.measures[result.measure]}. The line is the "
-        f"score to keep. A candidate keeps it if its whole interval is on or above the line."
+        f"score to keep. A candidate keeps it if its whole interval is on or above the line. Intervals are drawn for "
+        "the best candidate of each size."
     )
     figure = tag("figure", _render_legend(), chart.to_svg(), tag("figcaption", chart.description))
     return section("frontier", "Size and score", tag("p", lead, class_="hint"), figure)
@@ -119,11 +120,15 @@ def build_frontier_chart(result: Compression) -> Chart:
     measure = result.measure
     trials = sorted(result.trials, key=lambda trial: trial is result.choice)  # the choice is drawn on top
     original = result.original[measure].value
-    bounds = [(original * trial[measure].low, original * trial[measure].high) for trial in trials]
+    best = frontier(result)
+    bounds = [
+        (original * trial[measure].low, original * trial[measure].high) if trial in best else (np.nan, np.nan)
+        for trial in trials
+    ]
     sizes = np.array([trial.bytes for trial in trials], float)
     goal = result.settings.keep * original
     top = max(original, *(trial[measure].value for trial in trials))
-    lowest = max(0.0, min([goal, *(trial[measure].value for trial in frontier(result))]))
+    lowest = max(0.0, min([goal, *(trial[measure].value for trial in best)]))
     margin = 0.06 * (top - lowest) or 0.01
     up = Scale(max(lowest - margin, min(0.0, lowest)), top + margin)
     return Chart(
@@ -140,8 +145,8 @@ def build_frontier_chart(result: Compression) -> Chart:
             Line(
                 sizes,
                 np.array([max(trial[measure].value, up.low) for trial in trials]),
-                np.array([max(low, up.low) for low, _ in bounds]),
-                np.array([min(max(high, up.low), up.high) for _, high in bounds]),
+                np.clip([low for low, _ in bounds], up.low, up.high),
+                np.clip([high for _, high in bounds], up.low, up.high),
                 style="other",
                 form="dots",
                 marks=[_mark(result, trial, up) for trial in trials],
