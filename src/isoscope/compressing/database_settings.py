@@ -111,13 +111,14 @@ def _pgvector_bits(about: _Storage, comment: tuple[str, ...]) -> DatabaseSetting
     )
     nearest = f"{bits} <~> binary_quantize($1::vector({k}))"
     if not about.oversampling:
-        search: tuple[str, ...] = ("SELECT id FROM items", f"  ORDER BY {nearest} LIMIT {LIMIT};")
+        search: tuple[str, ...] = ("SELECT id FROM items", f"  ORDER BY {nearest}", f"  LIMIT {LIMIT};")
     else:
         search = (
             f"SET hnsw.ef_search = {max(40, about.size)};",
             "SELECT id FROM (",
             "  SELECT id, embedding FROM items",
-            f"  ORDER BY {nearest} LIMIT {about.size}",
+            f"  ORDER BY {nearest}",
+            f"  LIMIT {about.size}",
             f") AS nearest ORDER BY embedding {operator} $1 LIMIT {LIMIT};",
         )
     difference = (
