@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 from isoscope._core.errors import InputError
 from isoscope.advising.inference import Scores, Units
 from isoscope.compressing.candidates import AS_IS, Candidate
-from isoscope.compressing.decision import Kept, choose, compare_extended, compare_shares, needed_examples
+from isoscope.compressing.decision import Kept, check_original, choose, compare_extended, compare_shares, needed_examples
 from isoscope.compressing.trials import Trials
 
 
@@ -82,10 +82,10 @@ def test_further_scores_are_compared_with_all_candidates(rng):
     assert found[3].verdict == "loses"
 
 
-@pytest.mark.parametrize("original", [np.zeros(50), -np.ones(50)])
+@pytest.mark.parametrize("original", [0.0, -1.0, float("nan")])
 def test_scores_that_are_not_positive_have_no_share(original):
     with pytest.raises(InputError, match="positive"):
-        compare_shares(trials([original], original), 0.9, ["score"])
+        check_original(original, "score")
 
 
 def test_needed_examples_grow_with_the_square_of_the_margin():

@@ -24,7 +24,7 @@ from isoscope.auditing.measure import MIN_SAMPLE
 from isoscope.compressing.candidates import AS_IS, build_candidates
 from isoscope.compressing.confirmation import confirm
 from isoscope.compressing.database_settings import database_settings
-from isoscope.compressing.decision import CONFIDENCE, choose, compare_extended, compare_shares, is_kept
+from isoscope.compressing.decision import CONFIDENCE, check_original, choose, compare_extended, compare_shares, is_kept
 from isoscope.compressing.recall import NeighborRecall
 from isoscope.compressing.trials import try_candidates
 from isoscope.engines.engine import SampleTally, open_engine
@@ -314,9 +314,17 @@ class Compression(Result):
     ) -> Compression:
         """Return the result, given the scores of all candidates."""
         deciding = measure or next(iter(task.measures))
-        compared = [deciding] if measure is not None else list(task.measures)
+        check_original(float(tried.scores.values[deciding][:, 0].mean()), deciding)
+        notes, used = [], {}
+        for name, words in task.measures.items():
+            original = float(tried.scores.values[name][:, 0].mean())
+            if original > 0:
+                used[name] = words
+            else:
+                notes.append(f"The original vectors score {original:.3f} by {words}, so it was not used.")
+        compared = [deciding] if measure is not None else list(used)
         shares = compare_shares(tried, settings.keep, compared)
-        for name in task.measures:
+        for name in used:
             if name not in shares:
                 shares |= compare_shares(tried, settings.keep, [name])
         trials = [
@@ -325,7 +333,7 @@ class Compression(Result):
                 each.bytes,
                 each.stored,
                 each.oversampling,
-                {name: shares[name][i] for name in task.measures},
+                {name: shares[name][i] for name in used},
                 quantizer=tried.quantizers[i],
             )
             for i, each in enumerate(tried.candidates)
@@ -337,9 +345,10 @@ class Compression(Result):
             example=task.example,
             examples=len(task),
             measure=deciding,
-            measures=dict(task.measures),
+            measures=used,
             settings=settings,
             trials=trials,
+            notes=notes,
             outcome="undecided",
             chosen=None,
             task=not isinstance(task, NeighborRecall),
