@@ -269,6 +269,18 @@ def sketch_lines() -> list[Line]:
     return [Line("sketch 1,000,000×384 from a memory-mapped file", name, peer, ours, difference, 1 / 2.5)]
 
 
+def compress_lines() -> list[Line]:
+    """Compare compress on 100,000 rows with one exact search for the 10 nearest rows of every row of its sample."""
+    from isoscope._core.pairs import nearest_neighbors
+    from isoscope.compressing.compress import CompressionSettings
+
+    sample = CompressionSettings().sample
+    X = cloud(100_000, 384)
+    units = X[:sample] / np.linalg.norm(X[:sample], axis=1, keepdims=True)
+    ours, peer = turns(lambda: isoscope.compress(X), lambda: nearest_neighbors(units, 10), 1)
+    return [Line("compress 100,000×384", f"exact 10-NN search of {sample:,} rows", peer, ours, "", 1 / 3)]
+
+
 GROUPS = {
     "isoscore": isoscore_lines,
     "participation_ratio": participation_ratio_lines,
@@ -280,6 +292,7 @@ GROUPS = {
     "neighbors": neighbor_lines,
     "faiss": faiss_lines,
     "sketch": sketch_lines,
+    "compress": compress_lines,
 }
 
 

@@ -12,8 +12,8 @@ from isoscope.compressing.candidates import AS_IS, build_candidates, describe_qu
 from isoscope.errors import ParameterError
 
 
-def build(d=64, n=1000, itemsize=4, **options):
-    return build_candidates(d, n, itemsize, "cosine", 0, **{"rescored": True, **options})
+def build(d=64, itemsize=4, **options):
+    return build_candidates(d, itemsize, "cosine", 0, **{"rescored": True, **options})
 
 
 def test_sizes_are_those_of_fitted_quantizers(rng):
@@ -87,10 +87,9 @@ def test_product_quantization_by_name_needs_faiss(monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(isoscope.MissingExtra, match="faiss"):
         build(precisions=["pq"])
-    assert not any(each.quantizer and each.quantizer.precision == "pq" for each in build(n=100_000))
+    assert not any(each.quantizer and each.quantizer.precision == "pq" for each in build())
 
 
-def test_product_quantization_is_tried_if_faiss_is_installed():
+def test_product_quantization_is_tried_by_name():
     pytest.importorskip("faiss", reason="faiss is not installed")
     assert {each.bytes for each in build(precisions=["pq"])[:-1]} == {8, 16}
-    assert not any(each.quantizer and each.quantizer.precision == "pq" for each in build(n=300))

@@ -9,7 +9,14 @@ from scipy.sparse import csr_array
 from isoscope._core.errors import InputError
 from isoscope.advising.inference import Scores, Units
 from isoscope.compressing.candidates import AS_IS, Candidate
-from isoscope.compressing.decision import Kept, check_original, choose, compare_extended, compare_shares, needed_examples
+from isoscope.compressing.decision import (
+    Kept,
+    check_original,
+    choose,
+    compare_extended,
+    compare_shares,
+    needed_examples,
+)
 from isoscope.compressing.trials import Trials
 
 

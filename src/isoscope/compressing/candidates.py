@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from isoscope._core.errors import MissingExtra, ParameterError
+from isoscope._core.errors import ParameterError
 from isoscope._core.random import sklearn_seed
 from isoscope.transforms.quantize import PRECISIONS, Quantizer
 from isoscope.transforms.repair import is_count
-from isoscope.transforms.rounding import CENTROIDS, build_rounding, import_faiss
+from isoscope.transforms.rounding import build_rounding, import_faiss
 
 if TYPE_CHECKING:
     from isoscope._core.types import Metric
@@ -24,7 +24,8 @@ OVERSAMPLING = (4, 10)
 """How many times more results than needed are rescored."""
 
 _SHARES = (3 / 4, 1 / 2, 1 / 4, 1 / 8)  # of the dimensions
-_ROWS_PER_CENTROID = 10  # product quantization is tried by default only with more rows
+DEFAULT_PRECISIONS = tuple(each for each in PRECISIONS if each != "pq")
+"""The precisions that are tried by default; learning product codes takes longer than all other candidates together."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,6 @@ class Candidate:
 
 def build_candidates(
     d: int,
-    n: int,
     itemsize: int,
     metric: Metric,
     seed: int,
@@ -64,7 +64,7 @@ def build_candidates(
     precisions: Iterable[str] | None = None,
     dimensions: Iterable[int] | None = None,
 ) -> list[Candidate]:
-    """Return the candidates for n vectors of d dimensions, smallest first; the last one leaves the vectors unchanged.
+    """Return the candidates for vectors of d dimensions, smallest first; the last one leaves the vectors unchanged.
 
     A candidate whose codes are not smaller than the vectors is left out. With `rescored`, bits are also tried with
     rescoring.
@@ -72,7 +72,7 @@ def build_candidates(
     wanted, widths = _check_precisions(precisions), _check_dimensions(dimensions, d)
     original = Candidate(AS_IS, None, d * itemsize)
     found: dict[str, Candidate] = {}
-    for quantizer in _list_quantizers(d, n, wanted, widths, by_name=precisions is not None):
+    for quantizer in _list_quantizers(d, wanted, widths, by_name=precisions is not None):
         quantizer.set_params(metric=metric, random_state=sklearn_seed(seed))
         size = build_rounding(
             quantizer.precision, quantizer.scale, quantizer.n_components or d, quantizer.n_subvectors, {}
@@ -94,9 +94,7 @@ def build_candidates(
     return [*sorted(found.values(), key=lambda each: (each.bytes, each.oversampling)), original]
 
 
-def _list_quantizers(
-    d: int, n: int, precisions: Sequence[str], widths: Sequence[int], *, by_name: bool
-) -> Iterator[Quantizer]:
+def _list_quantizers(d: int, precisions: Sequence[str], widths: Sequence[int], *, by_name: bool) -> Iterator[Quantizer]:
     """Yield a pruned product of dimensions, preprocessing and precision; simpler ones first."""
     integers = [each for each in ("int8", "int4") if each in precisions]
     few = [each for each in ("int4",) if each in precisions]
@@ -118,7 +116,8 @@ def _list_quantizers(
         yield Quantizer(precision)
         for preprocess in ("center", "rotate", "whiten"):
             yield Quantizer(precision, preprocess=preprocess)
-    yield from _list_product_quantizers(d, n, precisions, by_name=by_name)
+    if "pq" in precisions:
+        yield from _list_product_quantizers(d)
     for k in widths:
         for precision in precisions:
             if precision in ("float16", "int8", "int4") or (precision == "float32" and by_name):
@@ -132,26 +131,14 @@ def _list_quantizers(
             yield Quantizer(precision, n_components=k, reduction="pca", preprocess="rotate")
 
 
-def _list_product_quantizers(d: int, n: int, precisions: Sequence[str], *, by_name: bool) -> Iterator[Quantizer]:
-    if "pq" not in precisions:
-        return
-    if by_name:
-        import_faiss()
-    elif n < _ROWS_PER_CENTROID * CENTROIDS or not _has_faiss():
-        return
+def _list_product_quantizers(d: int) -> Iterator[Quantizer]:
+    """Yield product quantizers with 4 and 8 dimensions per subvector."""
+    import_faiss()
     for size in (4, 8):
         if d % size == 0 and d > size:
             yield Quantizer("pq", n_subvectors=d // size)
     if d % 8 == 0 and d > 8:
         yield Quantizer("pq", n_subvectors=d // 8, preprocess="rotate")
-
-
-def _has_faiss() -> bool:
-    try:
-        import_faiss()
-    except MissingExtra:
-        return False
-    return True
 
 
 def describe_quantizer(quantizer: Quantizer) -> str:
@@ -175,7 +162,7 @@ def describe_quantizer(quantizer: Quantizer) -> str:
 
 def _check_precisions(given: Iterable[str] | None) -> list[str]:
     if given is None:
-        return list(PRECISIONS)
+        return list(DEFAULT_PRECISIONS)
     names = [given] if isinstance(given, str) else list(given)
     for name in names:
         if name not in PRECISIONS:

@@ -91,8 +91,8 @@ def compress(
         The measure that alone decides. By default, the first measure of the task decides, and the share must not be
         lost significantly on any other.
     precisions : iterable of str, optional
-        The precisions to try: "float32", "float16", "int8", "int4", "bit" and "pq" (default: all; "pq" if faiss is
-        installed).
+        The precisions to try: "float32", "float16", "int8", "int4", "bit" and "pq" (default: all but "pq", product
+        quantization, which needs faiss and takes longer than all others together).
     dimensions : iterable of int, optional
         The numbers of dimensions to try, such as those that a Matryoshka model was trained for (default: 3/4, 1/2, 1/4
         and 1/8 of all dimensions). All dimensions are always tried.
@@ -154,15 +154,14 @@ def compress(
         task: Task | NeighborRecall
         if has_task:
             task = inputs.open_task(store, query_store, settings.for_task(), report)
-            notes, total, rows = notes + task.notes, task.corpus.total, int(task.corpus.sampled.sum())
+            notes, total = notes + task.notes, task.corpus.total
         else:
             task, more, total = _open_recall(store, settings, running, report)
-            notes, rows = notes + more, len(task.corpus.rows)
+            notes += more
         if measure is not None and measure not in task.measures:
             raise ParameterError(f"measure is {measure!r}: this task supports {', '.join(task.measures)}")
         candidates = build_candidates(
             store.dim,
-            rows,
             store.dtype.itemsize,
             metric,
             settings.seed,

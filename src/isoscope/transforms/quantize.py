@@ -345,15 +345,14 @@ class Geometry:
         return self._frames[key]
 
     def project(self, frame: Frame) -> np.ndarray:
-        """Return the rows after a map; the last result is kept."""
+        """Return the rows after a map that `frame` returned; the last result is kept."""
         if self._projected is None or self._projected[0] is not frame:
             self._projected = frame, self._compute_projection(frame)
         return self._projected[1]
 
     def _compute_projection(self, frame: Frame) -> np.ndarray:
         """Return the rows after a map; principal components that a wider map needed are used again."""
-        key = next(key for key, each in self._frames.items() if each is frame)
-        reduction, width, preprocess = key
+        reduction, width, preprocess = next(key for key, each in self._frames.items() if each is frame)
         if reduction != "pca" or preprocess == "whiten":
             return frame.project(self.rows)
         centered = bool(frame.mean.any())
