@@ -324,8 +324,9 @@ def _describe_score(result: Compression) -> str:
         )
     words = (
         f"Recall@10: the share of the 10 nearest rows by {settings.metric} in the original vectors that a search in "
-        f"the codes finds. {result.examples:,} random rows are the queries and are left out of the corpus. A candidate "
-        f"far below the share is scored on the first {min(FIRST_QUERIES, result.examples)} queries only."
+        f"the codes finds. {result.examples:,} random rows are the queries; each is searched for among all other "
+        f"rows. A candidate far below the share is scored on the first {min(FIRST_QUERIES, result.examples)} queries "
+        "only."
     )
     if any(trial.whole for trial in result.trials):
         words += (

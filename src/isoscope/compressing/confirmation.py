@@ -36,7 +36,8 @@ class SearchTally(Tally):
 
     def __init__(self, task: NeighborRecall, candidates: Sequence[Candidate], quantizers: Sequence[Quantizer]):
         self.queries, self.metric, self.center = task.queries, task.metric, task.corpus.mean
-        self.own = np.sort(task.query_numbers)
+        self.order = np.argsort(task.query_numbers)
+        self.own = task.query_numbers[self.order]
         self.depths = [each.depth for each in candidates]
         self.rankings = [Ranking(each, each.frame, self.center) for each in quantizers]
         self.projected = [ranking.queries(self.queries) for ranking in self.rankings]
@@ -46,19 +47,17 @@ class SearchTally(Tally):
         """Return the best results among the rows of a batch."""
         vectors = to_numpy(item.vectors)
         usable = np.isfinite(vectors).all(axis=1)
-        low, high = np.searchsorted(self.own, (item.start, item.start + len(vectors)))
-        usable[self.own[low:high] - item.start] = False
         if self.metric == "cosine":
             usable &= vectors.any(axis=1)
-        vectors = vectors[usable]
+        vectors, numbers = vectors[usable], item.start + np.flatnonzero(usable)
         if vectors.dtype not in (np.float32, np.float64):
             vectors = vectors.astype(np.float32)
         best: Lists | None = None
         for part in blocks(len(vectors), _TILE_ROWS):
-            best = _merge(best, self._search(vectors[part]), self.depths)
+            best = _merge(best, self._search(vectors[part], numbers[part]), self.depths)
         return best
 
-    def _search(self, vectors: np.ndarray) -> Lists:
+    def _search(self, vectors: np.ndarray, numbers: np.ndarray) -> Lists:
         rows = scale_rows(vectors, self.metric)
         if self.metric == "cosine":
             rows = rows.astype(np.float32, copy=False)
@@ -67,6 +66,10 @@ class SearchTally(Tally):
         found = [exact]
         for ranking, projected in zip(self.rankings, self.projected, strict=True):
             found += [projected @ ranking.rows(ranking.frame.project(rows)).T, exact]
+        own = np.flatnonzero(np.isin(numbers, self.own))
+        queries_of = self.order[np.searchsorted(self.own, numbers[own])]
+        for similarity in found:
+            similarity[queries_of, own] = -np.inf  # a query is not its own result
         return found
 
     def add(self, part: Lists | None) -> None:

@@ -45,7 +45,8 @@ def count_queries(rows: int) -> int:
 class NeighborRecall:
     """Recall@10 of a search in codes, against exact search in the original vectors.
 
-    Some rows become queries and are left out of the corpus. Quantizers learn from the corpus only. A result counts as
+    Some rows become queries, and each is searched for among all other rows. Without the other queries, the rows would
+    be less dense, and recall would be too high. Quantizers learn from the rows that are not queries. A result counts as
     found if it is as near as the 10th nearest row, so equal rows stand for each other. Rows that a search ranks equally
     are taken in random order: the expected recall is returned.
     """
@@ -78,7 +79,13 @@ class NeighborRecall:
         """Return a search in the codes of the corpus."""
         frame = self.frame_of(quantizer)
         ranking = Ranking(quantizer, frame, self.corpus.mean)
-        return CodeSearch(self, ranking.rows(self.corpus.project(frame)), ranking.queries(self.queries))
+        rows = [ranking.rows(self.corpus.project(frame)), ranking.rows(frame.project(self.queries))]
+        return CodeSearch(self, np.vstack(rows), ranking.queries(self.queries))
+
+    def exclude(self, similarity: np.ndarray, part: slice) -> None:
+        """Exclude each query of a part from its own results, given its similarity to the corpus and to all queries."""
+        own = np.arange(part.start, part.start + len(similarity))
+        similarity[np.arange(len(similarity)), len(self.corpus.rows) + own] = -np.inf
 
     def frame_of(self, quantizer: Quantizer) -> Frame:
         """Return the map before rounding for a quantizer that need not be fitted."""
@@ -100,11 +107,15 @@ class NeighborRecall:
     def find_nearest(self, part: slice) -> tuple[np.ndarray, np.ndarray]:
         """Return pairs (position of a query in the part, one of its nearest rows) from exact search."""
         if part.start not in self._nearest:
-            queries, rows = exact_operands(self.queries[part], self.corpus.rows, self.metric, self.corpus.mean)
-            similarity = queries @ rows.T
-            k = min(LIST_LENGTH, len(rows))
-            last = np.partition(similarity, -k, axis=1)[:, -k]
-            own, near = np.nonzero(similarity >= (last - tie_margin(similarity))[:, None])
+            parts = []
+            for rows in (self.corpus.rows, self.queries):
+                queries, factor = exact_operands(self.queries[part], rows, self.metric, self.corpus.mean)
+                parts.append(queries @ factor.T)
+            similarity = np.hstack(parts)
+            margin = tie_margin(similarity)
+            self.exclude(similarity, part)
+            last = np.partition(similarity, -LIST_LENGTH, axis=1)[:, -LIST_LENGTH]
+            own, near = np.nonzero(similarity >= (last - margin)[:, None])
             self._nearest[part.start] = own, near
         return self._nearest[part.start]
 
@@ -122,6 +133,7 @@ class CodeSearch:
         def search(part: slice) -> None:
             chosen = slice(first + part.start, min(first + part.stop, last))
             similarity = self.queries[chosen] @ self.rows.T
+            self.task.exclude(similarity, chosen)
             own, near = self.task.find_nearest(chosen)
             for i, depth in enumerate(depths):
                 found[i, part] = expected_hits(similarity, own, near, depth) / LIST_LENGTH

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sklearn.base import clone
 
+from isoscope._core.arrays import blocks
 from isoscope._core.errors import InputError
 from isoscope._core.threads import map_in_threads, run_all, single_threaded
 from isoscope.advising.inference import Scores
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _HOPELESS_ERRORS = 4  # a candidate so many standard errors below the share is not scored on all queries
 _HOPELESS_SHARE = 0.02  # and at least this far below
+_RESCORED_QUERIES = 16  # at a time
 
 
 @dataclass(frozen=True)
@@ -181,8 +183,14 @@ def score_candidate(task: Task, quantizer: Quantizer, oversampling: int) -> dict
 
 def _rescore(pools: np.ndarray, queries: np.ndarray, vectors: np.ndarray, depth: int, task: Task) -> np.ndarray:
     """Return the `depth` best rows of each pool, ranked by exact similarity to the query."""
+    documents, asked = prepare(vectors, task.metric), prepare(queries, task.metric)
     lists = np.empty((len(pools), min(depth, pools.shape[1])), np.int64)
-    for i, (pool, query) in enumerate(zip(pools, queries, strict=True)):
-        own = prepare(vectors[pool], task.metric)
-        lists[i] = pool[top_k(prepare(query[None], task.metric), own, depth, task.metric)[0]]
+    for part in blocks(len(pools), _RESCORED_QUERIES):
+        own = documents[pools[part]]
+        if task.metric == "cosine":
+            similarity = np.einsum("qpd,qd->qp", own, asked[part])
+        else:
+            similarity = -((own - asked[part][:, None]) ** 2).sum(axis=2)
+        best = np.argsort(-similarity, axis=1, kind="stable")[:, :depth]
+        lists[part] = np.take_along_axis(pools[part], best, axis=1)
     return lists
