@@ -185,7 +185,8 @@ def _describe_trial(result: Compression, trial: CompressionTrial) -> str:
 def _describe_frontier(result: Compression) -> str:
     keeping = [trial for trial in result.trials[:-1] if (trial.whole or trial[result.measure]).verdict == "keeps"]
     others = len(result.trials) - 1
-    words = f"{len(keeping)} of {others} candidates keep {format_goal(result.settings.keep)}."
+    verb = "keeps" if len(keeping) == 1 else "keep"
+    words = f"{len(keeping)} of {others} candidates {verb} {format_goal(result.settings.keep)}."
     if any(trial.oversampling for trial in result.trials):
         words += " Candidates with rescoring also need the original vectors."
     if any(trial[result.measure].value < frontier(result)[0][result.measure].value for trial in result.trials):

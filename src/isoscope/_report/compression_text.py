@@ -49,8 +49,8 @@ def compression_headline(result: Compression) -> str:
         return f"This cannot be decided with {_format_examples(result)}; {_format_needed(result.needed)}."
     choice, original = result.choice, result.original
     return (
-        f"Store {choice.bytes:,} bytes per vector instead of {original.bytes:,}: {choice.name} keeps at least {goal} "
-        f"of {measure}."
+        f"Store {choice.bytes:,} bytes per vector instead of {original.bytes:,} ({choice.name}), and keep at least "
+        f"{goal} of {measure}."
     )
 
 
