@@ -196,10 +196,10 @@ def cells(data: Path | None, runs: int) -> Iterator[Cell]:
                 yield Cell("recall", f"{corpus}-{model}", keep, max(runs // 5, 1))
     for keep in KEEPS:
         for name in ("isotropic", "anisotropic", "clusters"):
-            yield Cell("queries", name, keep, max(runs // 2, 1))
+            yield Cell("queries", name, keep, max(runs // 4, 1))
     for model in MODELS:
         if data is not None and (data / f"banking77-test-{model}.parquet").exists():
-            yield Cell("labels", f"banking77-test-{model}", 0.95, max(runs // 20, 1))
+            yield Cell("labels", f"banking77-test-{model}", 0.95, max(runs // 30, 1))
 
 
 def collect(folder: Path, data: Path | None, runs: int) -> dict[Cell, list[dict[str, Any]]]:

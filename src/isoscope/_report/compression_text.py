@@ -1,4 +1,4 @@
-"""The answer of `compress` in words, and as text for the terminal."""
+"""The answer of `compress` as sentences, and as text for the terminal."""
 
 from __future__ import annotations
 

@@ -290,7 +290,7 @@ class Compression(Result):
     outcome: Outcome
     """"smaller" if a smaller candidate keeps the share, "none" if all lose more, otherwise "undecided"."""
     chosen: int | None
-    """The position of the smallest candidate that keeps the share; None if there is none."""
+    """The position of the smallest candidate that keeps the share; None if no candidate was shown to keep it."""
     task: bool
     """Whether a task was given."""
     alone: bool = False
