@@ -265,7 +265,7 @@ def summary(found: dict[Cell, list[dict[str, Any]]]) -> str:
         runs = [each for cell in members for each in found[cell]]
         if runs:
             below = sum(each["share"] is not None and each["share"] < each["keep"] for each in runs)
-            low, high = wilson_interval(below, len(runs))
+            low, high = wilson_interval(below / len(runs), len(runs))
             none = sum(each["share"] is None for each in runs)
             lines.append(
                 f"| {len(runs)} {name} | {below} ({100 * below / len(runs):.1f}%) | {100 * low:.1f}% to "
