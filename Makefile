@@ -5,7 +5,7 @@ PIP = bin/pip install --quiet --disable-pip-version-check --constraint constrain
 # Two test processes run at once. torch and scikit-learn get one core each; otherwise their threads compete.
 ONE_EACH = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=2
 
-.PHONY: demo test test-lowest test-nightly lint bench bench-scale advisor calibration calibration-full calibration-audit calibration-rows calibration-threshold registry regularizers regularizer-weights collapse-calibration estimators studies structure golden mutants stress clean
+.PHONY: demo test test-lowest test-nightly lint bench bench-scale advisor calibration calibration-full calibration-audit calibration-rows calibration-threshold calibration-compress registry regularizers regularizer-weights collapse-calibration estimators studies structure golden mutants stress clean
 
 demo: .venv-demo/done
 	.venv-demo/bin/isoscope demo
@@ -143,6 +143,11 @@ calibration-threshold: .venv-bench/done
 # make registry MODELS=folder
 registry: .venv-bench/done
 	.venv-bench/bin/python benchmarks/registry.py $(MODELS) --page docs/threshold.md
+
+# How often compress keeps less than it promises (half an hour); writes the tables in docs/compress.md. Rerun it to resume.
+# make calibration-compress RUNS=folder [DATA=vectors made by make advisor]
+calibration-compress: .venv-bench/done
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv-bench/bin/python benchmarks/compress_calibration.py $(RUNS) $(if $(DATA),--data $(DATA)) --page docs/compress.md
 
 # Writes docs/studies.md, the pages and results.json in docs/studies/ from runs of `isoscope study run NAME -o RUNS/NAME`;
 # make studies RUNS=folder

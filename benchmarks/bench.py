@@ -291,6 +291,18 @@ def row_lines() -> list[Line]:
     return [Line(f"audit --rows, beyond the audit, {n:,}×{d}", name, peer_time, our_time, "", 1 / 1.5)]
 
 
+def compress_lines() -> list[Line]:
+    """Compare compress on 100,000 rows with one exact search for the 10 nearest rows of every row of its sample."""
+    from isoscope._core.pairs import nearest_neighbors
+    from isoscope.compressing.compress import CompressionSettings
+
+    sample = CompressionSettings().sample
+    X = cloud(100_000, 384)
+    units = X[:sample] / np.linalg.norm(X[:sample], axis=1, keepdims=True)
+    ours, peer = turns(lambda: isoscope.compress(X), lambda: nearest_neighbors(units, 10), 1)
+    return [Line("compress 100,000×384", f"exact 10-NN search of {sample:,} rows", peer, ours, "", 1 / 3)]
+
+
 GROUPS = {
     "isoscore": isoscore_lines,
     "participation_ratio": participation_ratio_lines,
@@ -303,6 +315,7 @@ GROUPS = {
     "faiss": faiss_lines,
     "sketch": sketch_lines,
     "rows": row_lines,
+    "compress": compress_lines,
 }
 
 

@@ -50,7 +50,9 @@ EXEMPT = ("isoscope", "isoscope._lazy", "isoscope._render", "isoscope.errors", "
 SHARED_NAMES = {
     "advise": "the function, and its command",
     "audit": "the function, and its command",
+    "candidates": "the candidates of the advisor, and of compress",
     "claims": "the claims of each study",
+    "compress": "the function, and its command",
     "embed": "the function, and its command",
     "errors": "the error classes, and the public module that exports them",
     "figures": "figures of results, and figures of studies",
@@ -64,6 +66,7 @@ SHARED_NAMES = {
     "similarity": "percentiles of cosines: the result, and its table on the page",
     "study": "the protocol of each paper, the classes that all of them use, and the command",
     "threshold": "the function, and its command",
+    "trials": "candidates, fitted and scored: repairs, and quantizers",
     "write": "writing a store: to files, and to databases",
 }
 """Module names that occur in several packages, with the reason."""

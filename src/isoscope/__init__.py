@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from isoscope.auditing.audit_result import Audit as Audit
     from isoscope.auditing.finding import Finding as Finding
     from isoscope.auditing.grouped import GroupedAudit as GroupedAudit
+    from isoscope.compressing.compress import Compression as Compression
+    from isoscope.compressing.compress import compress as compress
     from isoscope.embedding.embed import embed as embed
     from isoscope.engines.engine import sketch as sketch
     from isoscope.finetuning.finetune import finetune as finetune
@@ -80,6 +82,7 @@ if TYPE_CHECKING:
     from isoscope.transforms.clustered import ClusterCenter as ClusterCenter
     from isoscope.transforms.clustered import ClusterNull as ClusterNull
     from isoscope.transforms.persistence import load_transform as load_transform
+    from isoscope.transforms.quantize import Quantizer as Quantizer
 else:
     __getattr__, __dir__, __all__ = lazy_package(
         __name__,
@@ -109,6 +112,7 @@ else:
             "transforms.affine": ["AllButTheTop", "Center", "Standardize", "Whiten"],
             "transforms.chain": ["Chain"],
             "transforms.clustered": ["ClusterCenter", "ClusterNull"],
+            "transforms.quantize": ["Quantizer"],
             "transforms.persistence": ["load_transform"],
             "transforms.apply": ["repair_store"],
             "auditing.finding": ["Finding"],
@@ -117,6 +121,7 @@ else:
             "auditing.grouped": ["GroupedAudit"],
             "advising.advise": ["Advice", "advise"],
             "thresholding.threshold": ["Threshold", "threshold"],
+            "compressing.compress": ["Compression", "compress"],
             "training.attach": ["attach"],
             "training.history": ["History"],
             "training.tracker": ["IsotropyTracker"],

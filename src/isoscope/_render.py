@@ -45,6 +45,13 @@ _RENDERERS = {
         "headline": "threshold_text.threshold_headline",
         "paragraph": "threshold_text.threshold_paragraph",
     },
+    "Compression": {
+        "text": "compression_text.render_compression_text",
+        "notebook": "compression_page.render_notebook_page",
+        "page": "compression_page.render_compression_page",
+        "headline": "compression_text.compression_headline",
+        "paragraph": "compression_text.compression_paragraph",
+    },
     "History": {
         "page": "training_page.render_training_page",
         "figure": "figures.save_profile",

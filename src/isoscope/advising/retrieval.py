@@ -73,7 +73,9 @@ def top_k(queries: np.ndarray, corpus: np.ndarray, k: int, metric: Metric, *, ex
     return found
 
 
-_NDCG_DEPTH, _RECALL_DEPTH = 10, 100
+NDCG_DEPTH, RECALL_DEPTH = 10, 100
+"""The number of results that nDCG and recall look at."""
+
 _INCOMPLETE = "with a missing value"
 
 
@@ -124,8 +126,11 @@ class Retrieval(Task):
         """Return each query's nDCG@10 and recall@100."""
         documents = prepare(repair.transform(self.rows.vectors[self.order]), self.metric)
         queries = prepare(repair.transform(self.queries[round.examples]), self.metric)
-        lists = self.order[top_k(queries, documents, _RECALL_DEPTH, self.metric)]
-        judged = [self.relevant[query] for query in round.examples]
+        return self.score_lists(self.order[top_k(queries, documents, RECALL_DEPTH, self.metric)], round.examples)
+
+    def score_lists(self, lists: np.ndarray, examples: np.ndarray) -> dict[str, ExampleScores]:
+        """Return nDCG@10 and recall@100 of ranked lists of documents, one for each of these queries."""
+        judged = [self.relevant[query] for query in examples]
         return {
             "ndcg@10": ExampleScores(np.asarray([ndcg(found, of) for found, of in zip(lists, judged, strict=True)])),
             "recall@100": ExampleScores(
@@ -147,7 +152,7 @@ def _query_links(queries: np.ndarray, relevant: list[dict[int, float]], rows: Ro
     return csr_array((np.ones(len(query)), (query, column)), shape=(len(queries), len(judged) + len(queries)))
 
 
-def ndcg(found: np.ndarray, judged: dict[int, float], depth: int = _NDCG_DEPTH) -> float:
+def ndcg(found: np.ndarray, judged: dict[int, float], depth: int = NDCG_DEPTH) -> float:
     """Return the normalized discounted cumulative gain of a ranked list; a document's gain is its relevance.
 
     >>> ndcg(np.array([7, 3]), {3: 1.0})

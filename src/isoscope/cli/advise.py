@@ -10,7 +10,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from isoscope._core.errors import OutputError, ParameterError
+from isoscope._core.errors import ParameterError
 from isoscope.cli.options import (
     ColumnsOption,
     HtmlOption,
@@ -32,7 +32,7 @@ from isoscope.cli.options import (
     ZerosOption,
     check_output_folders,
     check_overwriting,
-    check_parent,
+    check_repair_folder,
     parse_columns,
     parse_policy,
     resolve_entries,
@@ -112,7 +112,7 @@ def advise(
     check_address_space(KMEANS_ADDRESS_SPACE)
     check_overwriting([html, json], [source, queries, pairs, qrels, labels, ids, query_ids], folders=[output])
     check_output_folders(html, json)
-    _check_repair_folder(output)
+    check_repair_folder(output)
     roles = resolve_ids(parse_columns(columns), ids)
     for role in roles.keys() - {"vectors", "ids", "text"}:
         raise ParameterError(
@@ -177,13 +177,3 @@ def _apply_command(repair: Path, source: str, target: str, options: list[str]) -
     free = next(name for suffix in suffixes if not Path(name := f"{target}{suffix}.parquet").exists())
     paths = [f"./{name}" if name.startswith("-") else name for name in (str(repair), redact_source_name(source))]
     return "  " + shlex.join(["isoscope", "apply", *paths, "-o", free, *options])
-
-
-def _check_repair_folder(folder: Path | None) -> None:
-    from isoscope.transforms.persistence import check_save_folder
-
-    if folder is not None:
-        if folder.exists() and not folder.is_dir():
-            raise OutputError(f"{folder} is a file: choose a folder for the repair")
-        check_parent(folder)
-        check_save_folder(folder)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from isoscope.transforms.clustered import ClusterCenter as ClusterCenter
     from isoscope.transforms.clustered import ClusterNull as ClusterNull
     from isoscope.transforms.persistence import load_transform as load_transform
+    from isoscope.transforms.quantize import Quantizer as Quantizer
     from isoscope.transforms.repair import Repair as Repair
 else:
     __getattr__, __dir__, __all__ = lazy_package(
@@ -23,6 +24,7 @@ else:
             "affine": ["AllButTheTop", "Center", "Standardize", "Whiten"],
             "clustered": ["ClusterCenter", "ClusterNull"],
             "chain": ["Chain"],
+            "quantize": ["Quantizer"],
             "persistence": ["load_transform"],
             "apply": ["repair_store"],
         },

@@ -35,10 +35,12 @@ _FITTED_ARRAYS = {
     "Whiten": ("mean_", "components_", "weights_", "matrix_", "shrinkage_"),
     "ClusterCenter": ("clusters_", "means_", "centers_", "precisions_", "offsets_"),
     "ClusterNull": ("clusters_", "means_", "centers_", "precisions_", "offsets_", "components_"),
+    "Quantizer": ("mean_", "basis_", "weights_", "low_", "span_", "centroids_"),
 }
 """The fitted arrays of each class."""
 _ADDRESS = re.compile(r"[\w+]{2,}:/")  # as a path, an address has only one slash; a drive has one letter
-_WITHOUT_DIMENSIONS = {"clusters_", "offsets_", "weights_"}
+_WITHOUT_DIMENSIONS = {"clusters_", "offsets_", "weights_", "low_", "span_", "centroids_"}
+_TRANSPOSED = {"matrix_", "basis_"}  # the dimensions of the vectors come first
 
 
 def check_save_folder(folder: str | os.PathLike[str]) -> Path:
@@ -226,7 +228,7 @@ def _check_numbers(about: dict[str, Any], tensors: dict[str, np.ndarray]) -> Non
         raise KeyError(", ".join(sorted(missing)))
     for name in names:
         value = tensors[name]
-        last = value.shape[0] if name == "matrix_" else value.shape[-1] if value.ndim else d
+        last = value.shape[0] if name in _TRANSPOSED else value.shape[-1] if value.ndim else d
         if name not in _WITHOUT_DIMENSIONS and last != d:
             raise ValueError(f"{name} has shape {value.shape} but the vectors have {d} dimensions")
         if not np.isfinite(value).all():

@@ -1,0 +1,189 @@
+"""The answer of `compress` as sentences, and as text for the terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from isoscope._report.narrate import format_confidence
+from isoscope._report.terminal import to_plain_text
+from isoscope.advising.task import PLURALS
+
+if TYPE_CHECKING:
+    from isoscope.compressing.compress import Compression, CompressionTrial
+    from isoscope.compressing.decision import Kept
+
+_WIDTH = 80
+
+KEPT_MARKS = {"keeps": "✓", "undecided": "?", "loses": "✗"}
+KEPT_COLORS = {"keeps": "green", "undecided": "yellow", "loses": "red"}
+
+
+def format_share(share: float) -> str:
+    """Return a share as a percentage with one decimal.
+
+    >>> format_share(0.9968), format_share(1.0)
+    ('99.7%', '100.0%')
+    """
+    return f"{100 * share:.1f}%".replace("-", "−")
+
+
+def format_goal(keep: float) -> str:
+    """Return the share to keep as a percentage.
+
+    >>> format_goal(0.99), format_goal(0.995)
+    ('99%', '99.5%')
+    """
+    return f"{100 * keep:g}%"
+
+
+def compression_headline(result: Compression) -> str:
+    """Return the answer in one sentence."""
+    measure, goal = result.measures[result.measure], format_goal(result.settings.keep)
+    if result.outcome == "none":
+        return f"Nothing smaller keeps {goal} of {measure}."
+    if result.chosen is None:
+        return f"This cannot be decided with {_format_examples(result)}; {_format_needed(result.needed)}."
+    choice, original = result.choice, result.original
+    return (
+        f"Store {choice.bytes:,} bytes per vector instead of {original.bytes:,} ({choice.name}), and keep at least "
+        f"{goal} of {measure}."
+    )
+
+
+def compression_paragraph(result: Compression) -> str:
+    """Return the answer and its evidence in a few sentences."""
+    sentences = [compression_headline(result), *_describe_choice(result), *_describe_alternatives(result)]
+    return " ".join(sentences)
+
+
+def _describe_choice(result: Compression) -> list[str]:
+    measure = result.measures[result.measure]
+    if result.chosen is None:
+        best = max(
+            (trial for trial in result.trials[:-1] if not trial.oversampling or result.settings.rescore),
+            key=lambda trial: (trial.whole or trial[result.measure]).share,
+        )
+        kept = best.whole or best[result.measure]
+        words = "may keep" if result.outcome == "undecided" else "keeps the most"
+        return [f"{best.name} ({best.bytes:,} bytes) {words}: {_format_kept(kept)} of {measure}."]
+    choice, kept = result.choice, result.choice.whole or result.choice[result.measure]
+    where = f" on all {result.n:,} rows" if choice.whole else ""
+    times = result.original.bytes / choice.bytes
+    sentences = [
+        f"That is {times:.3g} times smaller. It keeps {_format_kept(kept)}{where}, measured on "
+        f"{_format_examples(result)}."
+    ]
+    if choice.oversampling:
+        sentences.append(
+            f"The {choice.oversampling}-fold results are rescored with the original vectors, which stay stored "
+            f"({choice.stored:,} bytes each, for example on disk)."
+        )
+    return sentences
+
+
+def _describe_alternatives(result: Compression) -> list[str]:
+    sentences = []
+    rescored, unsettled = result.rescored_choice, result.open_question
+    if rescored is not None:
+        sentences.append(
+            f"If the original vectors stay stored to rescore results ({rescored.stored:,} bytes each, for example on "
+            f"disk), an index of {rescored.bytes:,} bytes per vector is enough: {rescored.name}."
+        )
+    if unsettled is not None and result.chosen is not None:
+        kept = unsettled.whole or unsettled[result.measure]
+        sentences.append(
+            f"{unsettled.name} ({unsettled.bytes:,} bytes) may keep it too: {_format_examples(result)} cannot decide, "
+            f"{_format_needed(kept.needed)}."
+        )
+    return sentences
+
+
+def _format_kept(kept: Kept) -> str:
+    return f"{format_share(kept.share)} (95% lower bound {format_share(kept.low)})"
+
+
+def _format_examples(result: Compression) -> str:
+    return f"{result.examples:,} {PLURALS[result.example] if result.examples != 1 else result.example}"
+
+
+def _format_needed(needed: int | None) -> str:
+    return "even 1,000,000 would not be enough" if needed is None else f"about {needed:,} would be enough"
+
+
+def frontier(result: Compression) -> list[CompressionTrial]:
+    """Return the candidates that no smaller one beats (with and without rescoring), the choice and the original."""
+    best = {False: -1.0, True: -1.0}
+    found = []
+    for trial in sorted(result.trials, key=lambda each: (each.bytes, -each[result.measure].value)):
+        rescored, value = bool(trial.oversampling), trial[result.measure].value
+        if value > best[rescored] or trial in (result.choice, result.original):
+            found.append(trial)
+            best[rescored] = max(best[rescored], value)
+    return found
+
+
+def render_compression_text(result: Compression) -> str:
+    """Return the answer as plain text for 80 columns."""
+    return to_plain_text(render_compression(result), _WIDTH)
+
+
+def render_compression(result: Compression) -> Group:
+    """Return the answer for rich's console: the verdict, the frontier and the settings of databases."""
+    layer = "" if result.settings.layer is None else f", layer {result.settings.layer}"
+    parts: list[RenderableType] = [
+        Text.assemble((result.source, "bold"), f"  {result.n:,} × {result.d}{layer}, by {result.settings.metric}"),
+        Text(),
+        Text(result.paragraph),
+        Text(),
+        _render_frontier(result),
+        Text(
+            f"{KEPT_MARKS['keeps']} keeps {format_goal(result.settings.keep)}, {KEPT_MARKS['loses']} loses more, "
+            f"{KEPT_MARKS['undecided']} undecided; all {format_confidence(result.settings.confidence)} bounds hold "
+            "together",
+            "dim",
+        ),
+    ]
+    hidden = len(result.trials) - len(frontier(result))
+    if hidden:
+        parts.append(Text(f"{hidden} larger or worse candidates are in the page (--html) and the JSON.", "dim"))
+    parts += [Text(note, "dim") for note in result.notes]
+    parts += [Text(f"not tried: {name}: {reason}", "dim") for name, reason in result.left_out.items()]
+    if result.chosen is not None:
+        parts += [Text(), *_render_settings(result)]
+    return Group(*parts)
+
+
+def _render_frontier(result: Compression) -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("bytes", justify="right", no_wrap=True)
+    table.add_column("", overflow="fold")
+    table.add_column(result.measures[result.measure], justify="right", no_wrap=True)
+    table.add_column("kept, bounds", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for trial in frontier(result):
+        kept, chosen = trial[result.measure], result.chosen is not None and trial is result.choice
+        style = "bold" if chosen else ""
+        bounds = f"{format_share(kept.share)} [{100 * kept.low:.1f}, {100 * kept.high:.1f}]"
+        mark = Text(KEPT_MARKS[kept.verdict], KEPT_COLORS[kept.verdict])
+        if trial.whole is not None:
+            mark.append(f" all rows: {format_share(trial.whole.share)} ", "dim")
+            mark.append(KEPT_MARKS[trial.whole.verdict], KEPT_COLORS[trial.whole.verdict])
+        if trial is result.original:
+            bounds, mark = "", Text()
+        name = Text(("→ " if chosen else "  ") + trial.name, style)
+        table.add_row(f"{trial.bytes:,}", name, Text(f"{kept.value:.3f}", style), bounds, mark)
+    return table
+
+
+def _render_settings(result: Compression) -> list[RenderableType]:
+    parts: list[RenderableType] = [Text("Settings of databases", "bold")]
+    for setting in result.database_settings:
+        parts += [Text(), Text(setting.database, "bold")]
+        parts += [Text(f"  {line}", no_wrap=True, overflow="ignore") for line in setting.lines]
+        if setting.difference:
+            parts.append(Text(setting.difference, "dim"))
+    return parts

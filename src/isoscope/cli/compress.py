@@ -1,0 +1,178 @@
+"""The command `compress`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+
+from isoscope._core.errors import ParameterError
+from isoscope.cli.options import (
+    ColumnsOption,
+    EngineOption,
+    HtmlOption,
+    IdsOption,
+    JsonOption,
+    LabelsOption,
+    LayerOption,
+    MaxMemoryOption,
+    Metric,
+    MetricOption,
+    Missing,
+    MissingOption,
+    PairsOption,
+    QrelsOption,
+    QueriesOption,
+    QueryIdsOption,
+    SchedulerOption,
+    SeedOption,
+    SourceArgument,
+    WorkersOption,
+    Zeros,
+    ZerosOption,
+    check_output_folders,
+    check_overwriting,
+    check_repair_folder,
+    open_engine,
+    parse_columns,
+    parse_policy,
+    resolve_entries,
+    resolve_ids,
+)
+from isoscope.cli.session import (
+    FAIL_ON_REACHED,
+    STDOUT,
+    InterruptibleProgressBar,
+    print_message,
+    report_written,
+    show,
+    write_json_output,
+)
+
+commands = typer.Typer()
+
+_WIDTH = 80  # columns if standard output is not a terminal
+
+
+@commands.command(epilog="Exit codes: 0 a smaller candidate keeps the share; 1 none was shown to; 2 bad input.")
+def compress(
+    source: SourceArgument,
+    queries: QueriesOption = None,
+    qrels: QrelsOption = None,
+    pairs: PairsOption = None,
+    labels: LabelsOption = None,
+    keep: Annotated[
+        float, typer.Option(metavar="SHARE", help="Share of the score to keep, above 0 and at most 1.")
+    ] = 0.99,
+    measure: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Measure that alone decides: probe, knn or v_measure for labels; ndcg@10 or recall@100 for queries.",
+        ),
+    ] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Precisions to try, separated by commas: float32, float16, int8, int4, bit, pq (default: all but pq, "
+            "product quantization, which needs faiss).",
+        ),
+    ] = None,
+    dimensions: Annotated[
+        str | None,
+        typer.Option(metavar="NUMBERS", help="Numbers of dimensions to try, separated by commas, such as 256,128."),
+    ] = None,
+    rescore: Annotated[
+        bool,
+        typer.Option(
+            "--rescore",
+            help="The original vectors stay stored to rescore results: prescribe the smallest index.",
+        ),
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Save the prescribed quantizer in this folder.")
+    ] = None,
+    html: HtmlOption = None,
+    json: JsonOption = None,
+    columns: ColumnsOption = None,
+    ids: IdsOption = None,
+    query_ids: QueryIdsOption = None,
+    layer: LayerOption = None,
+    metric: MetricOption = Metric.cosine,
+    sample: Annotated[
+        int, typer.Option(metavar="ROWS", help="Number of rows to sample from SOURCE and keep in memory.")
+    ] = 20_000,
+    seed: SeedOption = 0,
+    missing: MissingOption = Missing.error,
+    zeros: ZerosOption = Zeros.keep,
+    engine: EngineOption = None,
+    scheduler: SchedulerOption = None,
+    workers: WorkersOption = None,
+    max_memory: MaxMemoryOption = None,
+) -> None:
+    """Find how many bits and dimensions can be dropped.
+
+    Prescribe the smallest way to store the vectors that keeps a share of the score, and print the settings for
+    pgvector, Qdrant, LanceDB and faiss. The score is recall@10 against exact search, or that of a task: give --queries
+    and --qrels, or --pairs, or --labels.
+    """
+    from isoscope._report.compression_text import render_compression
+    from isoscope.compressing.compress import compress as run_compress
+
+    check_overwriting([html, json], [source, queries, pairs, qrels, labels, ids, query_ids], folders=[output])
+    check_output_folders(html, json)
+    check_repair_folder(output)
+    roles = resolve_ids(parse_columns(columns), ids)
+    for role in roles.keys() - {"vectors", "ids", "text"}:
+        raise ParameterError(
+            f"compress does not use --columns {role}=: it takes vectors=, ids= and text=; use --labels for class labels"
+        )
+    has_engine = engine is not None or scheduler is not None or workers is not None
+    with InterruptibleProgressBar() as bar, open_engine(engine, scheduler, workers) as running:
+        result = run_compress(
+            source,
+            pairs=pairs,
+            queries=queries,
+            qrels=qrels,
+            labels=None if labels is None else resolve_entries(labels),
+            query_ids=None if query_ids is None else resolve_entries(query_ids),
+            keep=keep,
+            measure=measure,
+            precisions=None if precision is None else [name for name in precision.split(",") if name],
+            dimensions=None if dimensions is None else _parse_dimensions(dimensions),
+            rescore=rescore,
+            layer=layer,
+            metric=cast(Any, metric.value),
+            sample=sample,
+            seed=seed,
+            **parse_policy(missing, zeros),
+            engine=running if has_engine else "local",
+            progress=bar,
+            **roles,
+        )
+    if html is not None:
+        result.to_html(html)
+        report_written(html)
+    if json is not None:
+        write_json_output(result.to_dict(), json)
+    if output is not None and result.chosen is not None:
+        result.save(output)
+        report_written(output)
+    if json != STDOUT:
+        show(render_compression(result), width=None if sys.stdout.isatty() else _WIDTH)
+        if result.chosen is not None and output is None:
+            print("\nTo save the quantizer, add -o DIR.")
+    if result.chosen is None:
+        if output is not None:
+            print_message(f"{output} was not written: no smaller candidate was prescribed")
+        raise typer.Exit(FAIL_ON_REACHED)
+
+
+def _parse_dimensions(text: str) -> list[int]:
+    try:
+        return [int(word) for word in text.split(",") if word.strip()]
+    except ValueError:
+        raise ParameterError(f"--dimensions {text}: need integers separated by commas, such as 256,128") from None

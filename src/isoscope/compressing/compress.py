@@ -1,0 +1,527 @@
+"""The function `compress` and its result: the smallest way to store vectors that keeps the score, with evidence."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import isoscope
+from isoscope._core.arrays import check_integer, check_real
+from isoscope._core.errors import MissingValueError, NotFoundError, ParameterError, ShapeError, plural, was_dropped
+from isoscope._core.memory import limit_sample_size
+from isoscope._core.missing import check_missing, check_zeros
+from isoscope._core.random import check_seed
+from isoscope._io.json import jsonable
+from isoscope._io.progress import show_progress
+from isoscope._render import Result, render
+from isoscope.advising.task import AdviceSettings
+from isoscope.advising.task_inputs import TaskInputs
+from isoscope.auditing.measure import MIN_SAMPLE
+from isoscope.compressing.candidates import AS_IS, build_candidates
+from isoscope.compressing.confirmation import confirm
+from isoscope.compressing.database_settings import database_settings
+from isoscope.compressing.decision import CONFIDENCE, check_original, choose, compare_extended, compare_shares, is_kept
+from isoscope.compressing.recall import NeighborRecall
+from isoscope.compressing.trials import try_candidates
+from isoscope.engines.engine import SampleTally, open_engine
+
+if TYPE_CHECKING:
+    from isoscope._core.types import Column, Metric, Missing, Seed, Zeros
+    from isoscope._io.progress import Progress
+    from isoscope.advising.task import Task
+    from isoscope.compressing.candidates import Candidate
+    from isoscope.compressing.database_settings import DatabaseSetting
+    from isoscope.compressing.decision import Kept, Outcome
+    from isoscope.compressing.trials import Trials
+    from isoscope.stores.store import Store
+    from isoscope.transforms.quantize import Quantizer
+
+SCHEMA = "isoscope.compress/1"
+"""The JSON schema; its version increases if readers of the old schema would misread the new one."""
+
+_CONFIRMED_SIZES = 2  # candidates that one pass over the whole source scores
+_SIZE_STEP = 1.25  # each of them so many times larger than the one before
+_PASSES = 3
+
+
+def compress(
+    source: Any,
+    *,
+    pairs: Any = None,
+    queries: Any = None,
+    qrels: Any = None,
+    labels: Column | None = None,
+    keep: float = 0.99,
+    measure: str | None = None,
+    precisions: Iterable[str] | None = None,
+    dimensions: Iterable[int] | None = None,
+    rescore: bool = False,
+    vectors: str | None = None,
+    ids: Column | None = None,
+    query_ids: Column | None = None,
+    text: Column | None = None,
+    layer: int | None = None,
+    metric: Metric = "cosine",
+    sample: int = 20_000,
+    seed: Seed = 0,
+    missing: Missing = "error",
+    zeros: Zeros = "keep",
+    engine: Any = "local",
+    progress: bool | Progress = False,
+) -> Compression:
+    """Find the smallest way to store vectors that keeps a share of the score, and return it as a fitted `Quantizer`.
+
+    Candidates combine fewer dimensions, preprocessing and fewer bits. Without a task, the score is recall@10: how many
+    of the 10 nearest rows of exact search a search in the codes finds. With `pairs`, `queries` and `qrels`, or
+    `labels`, it is the score of that task, as in `isoscope.advise`.
+
+    Parameters
+    ----------
+    source : path, array, DataFrame, Dataset or store
+        The corpus; anything that `open_store` opens.
+    pairs, queries, qrels, labels : optional
+        A task; see `isoscope.advise`.
+    keep : float
+        The share of the score to keep, above 0 and at most 1.
+    measure : str, optional
+        The measure that alone decides. By default, the first measure of the task decides, and the share must not be
+        lost significantly on any other.
+    precisions : iterable of str, optional
+        The precisions to try: "float32", "float16", "int8", "int4", "bit" and "pq" (default: all but "pq", product
+        quantization, which needs faiss and takes longer than all others together).
+    dimensions : iterable of int, optional
+        The numbers of dimensions to try, such as those that a Matryoshka model was trained for (default: 3/4, 1/2, 1/4
+        and 1/8 of all dimensions). All dimensions are always tried.
+    rescore : bool
+        Whether the original vectors stay stored, such as on disk, to rescore the results of a search. The smallest
+        index is then prescribed, which may need rescoring.
+    vectors, ids, text : str, or values, optional
+        Columns of the source; see `open_store`.
+    query_ids : str, or values, optional
+        The ids of the queries.
+    layer : int, optional
+        The layer to use if the source has hidden states of several layers (default: the last one).
+    metric : {"cosine", "euclidean"}
+        How vectors are compared.
+    sample : int
+        The number of rows to keep in memory; rows that the task refers to are kept in addition.
+    seed : int, sequence of int, SeedSequence, Generator or None
+        Random seed for the sample, the queries, rotations and product quantization.
+    missing : {"error", "drop"}
+        Raise an error for rows, labels and judgments with a missing value, or drop them and report how many.
+    zeros : {"keep", "drop"}
+        Keep rows of zeros, or drop them. Cosine is undefined for them, so recall is always measured without them.
+    engine : {"local", "dask"}, address of a Dask scheduler, or dask.distributed.Client
+        The engine that reads the source; only without a task.
+    progress : bool or function
+        Whether to show a progress bar; or a function that is called with the stage, the number of rows read and the
+        share of the work done (0 to 1).
+
+    Examples
+    --------
+    >>> import numpy as np, isoscope
+    >>> X = np.random.default_rng(0).standard_normal((2000, 32)).astype(np.float32)
+    >>> compression = isoscope.compress(X, keep=0.9, precisions=["float16", "int8", "int4"])
+    >>> compression.choice.name, compression.choice.bytes, compression.original.bytes
+    ('int8 per coordinate', 32, 128)
+    >>> compression.quantizer.encode(X).shape
+    (2000, 32)
+    """
+    settings = CompressionSettings(
+        keep=keep,
+        metric=metric,
+        rescore=bool(rescore),
+        sample=sample,
+        seed=check_seed(seed),
+        missing=missing,
+        zeros=zeros,
+        precisions=None if precisions is None else tuple([precisions] if isinstance(precisions, str) else precisions),
+        dimensions=None if dimensions is None else tuple([dimensions] if isinstance(dimensions, int) else dimensions),
+    )
+    inputs = TaskInputs(source, pairs, queries, qrels, labels, vectors, ids, query_ids, text, layer)
+    has_task = any(each is not None for each in (pairs, queries, labels))
+    if has_task and engine != "local":
+        raise ParameterError("engine reads only a source without a task: omit engine (CLI: --engine), or the task")
+    store, query_store, notes = inputs.open_stores(missing, zeros)
+    settings = replace(settings, layer=store.layer)
+    if store.dim < 2:
+        raise ShapeError(f"{store.name} has vectors with 1 dimension: need at least 2")
+    with show_progress(progress) as report, open_engine(engine) as running:
+        task: Task | NeighborRecall
+        if has_task:
+            task = inputs.open_task(store, query_store, settings.for_task(), report)
+            notes, total = notes + task.notes, task.corpus.total
+        else:
+            task, more, total = _open_recall(store, settings, running, report)
+            notes += more
+        if measure is not None and measure not in task.measures:
+            raise ParameterError(f"measure is {measure!r}: this task supports {', '.join(task.measures)}")
+        candidates = build_candidates(
+            store.dim,
+            store.dtype.itemsize,
+            metric,
+            settings.seed,
+            rescored=pairs is None and labels is None,
+            precisions=settings.precisions,
+            dimensions=settings.dimensions,
+        )
+        trials = try_candidates(task, candidates, keep, settings.seed, report)
+        compression = Compression.of(store, task, trials, settings, total, measure)
+        if isinstance(task, NeighborRecall) and len(task.corpus.rows) + len(task) < total:
+            compression.confirm(lambda chosen, of: confirm(task, chosen, of, store, running, report), trials)
+    compression.notes = notes + compression.notes
+    compression.given = inputs.names
+    return compression
+
+
+def _open_recall(
+    store: Store, settings: CompressionSettings, engine: Any, progress: Progress
+) -> tuple[NeighborRecall, list[str], int]:
+    """Return the measurement of recall on a sample of a store, notes for the reader, and the number of usable rows."""
+    size = limit_sample_size(settings.sample, store.dim, 2 * store.dtype.itemsize)
+    tally = SampleTally(size, settings.seed, store.name, "drop" if store.drops_rows else "error")
+    kept = engine.tally(tally, store, progress).partial_result()
+    vectors, numbers, notes = kept.vectors, kept.rows, []
+    if not len(vectors):
+        raise MissingValueError(f"{store.name} has no finite rows: need at least one row without NaN or infinity")
+    total = len(store)
+    if len(vectors) < min(size, total):  # the sample contains all usable rows
+        notes.append(was_dropped(total - len(vectors), "row", "with a missing value") + ".")
+        total = len(vectors)
+    nonzero = vectors.any(axis=1)
+    if settings.metric == "cosine" and not nonzero.all():
+        count = int((~nonzero).sum())
+        notes.append(f"{plural(count, 'row')} of zeros {'has' if count == 1 else 'have'} no cosine and no recall.")
+        vectors, numbers = vectors[nonzero], numbers[nonzero]
+        total -= count if total == len(nonzero) else 0
+    task = NeighborRecall(vectors, numbers, settings.metric, settings.seed)
+    return task, notes, total
+
+
+@dataclass(frozen=True)
+class CompressionSettings:
+    """The options of `compress` that affect its results."""
+
+    keep: float = 0.99
+    metric: Metric = "cosine"
+    rescore: bool = False
+    precisions: tuple[str, ...] | None = None
+    dimensions: tuple[int, ...] | None = None
+    sample: int = 20_000
+    seed: int = 0
+    missing: Missing = "error"
+    zeros: Zeros = "keep"
+    confidence: float = CONFIDENCE
+    layer: int | None = None
+    """The layer that was selected, if the source contains several."""
+
+    def __post_init__(self) -> None:
+        if not 0 < check_real(self.keep, "keep") <= 1:
+            raise ParameterError(f"keep is {self.keep}: need a share above 0 and at most 1, such as 0.99")
+        if self.metric not in ("cosine", "euclidean"):
+            raise ParameterError(f'metric is {self.metric!r}: need "cosine" or "euclidean"')
+        if check_integer(self.sample, "sample") < MIN_SAMPLE:
+            raise ParameterError(f"sample is {self.sample}: need at least {MIN_SAMPLE} rows")
+        check_missing(self.missing)
+        check_zeros(self.zeros)
+
+    def for_task(self) -> AdviceSettings:
+        """Return the settings for reading a task."""
+        return AdviceSettings(
+            metric=self.metric,
+            sample=self.sample,
+            seed=self.seed,
+            missing=self.missing,
+            zeros=self.zeros,
+            layer=self.layer,
+        )
+
+
+@dataclass
+class CompressionTrial:
+    """A candidate, its size and its scores."""
+
+    name: str
+    bytes: int
+    """Bytes per vector in the index that is searched."""
+    stored: int
+    """Bytes per vector that rescoring needs in addition; 0 without rescoring."""
+    oversampling: int
+    """How many times more results are rescored; 0 means no rescoring."""
+    scores: dict[str, Kept]
+    whole: Kept | None = None
+    """Its recall on the whole source, if the others were scored on a sample and this candidate was a finalist."""
+    quantizer: Quantizer | None = field(default=None, repr=False)
+    """The fitted quantizer; None for the unchanged vectors."""
+
+    def __getitem__(self, measure: str) -> Kept:
+        return self.scores[measure]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything except the quantizer as JSON-compatible values."""
+        content = {name: getattr(self, name) for name in ("name", "bytes", "stored", "oversampling")}
+        content["scores"] = {measure: asdict(kept) for measure, kept in self.scores.items()}
+        content["whole"] = None if self.whole is None else asdict(self.whole)
+        content["parameters"] = None if self.quantizer is None else self.quantizer.get_params(deep=False)
+        return content
+
+
+@dataclass(repr=False)
+class Compression(Result):
+    """The answer of `compress`: `choice` is the smallest candidate that keeps the score, `trials` the evidence."""
+
+    source: str
+    n: int
+    d: int
+    example: str
+    """What an example is: a pair, a query or a row."""
+    examples: int
+    measure: str
+    """The measure that decided."""
+    measures: dict[str, str]
+    """All measures of the task: the identifier of each measure, and its name in a sentence."""
+    settings: CompressionSettings
+    trials: list[CompressionTrial]
+    """All candidates, smallest first; the last one leaves the vectors unchanged."""
+    outcome: Outcome
+    """"smaller" if a smaller candidate keeps the share, "none" if all lose more, otherwise "undecided"."""
+    chosen: int | None
+    """The position of the smallest candidate that keeps the share; None if no candidate was shown to keep it."""
+    task: bool
+    """Whether a task was given."""
+    alone: bool = False
+    """Whether the measure was requested and decided alone."""
+    notes: list[str] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+    given: dict[str, str] = field(default_factory=dict)
+    """The names of the files or columns of pairs, queries, qrels, labels and ids, if they have names."""
+    version: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        store: Store,
+        task: Task | NeighborRecall,
+        tried: Trials,
+        settings: CompressionSettings,
+        total: int,
+        measure: str | None,
+    ) -> Compression:
+        """Return the result, given the scores of all candidates."""
+        deciding = measure or next(iter(task.measures))
+        check_original(float(tried.scores.values[deciding][:, 0].mean()), deciding)
+        notes, used = [], {}
+        for name, words in task.measures.items():
+            original = float(tried.scores.values[name][:, 0].mean())
+            if original > 0:
+                used[name] = words
+            else:
+                notes.append(f"The original vectors score {original:.3f} by {words}, so it was not used.")
+        compared = [deciding] if measure is not None else list(used)
+        shares = compare_shares(tried, settings.keep, compared)
+        for name in used:
+            if name not in shares:
+                shares |= compare_shares(tried, settings.keep, [name])
+        trials = [
+            CompressionTrial(
+                each.name,
+                each.bytes,
+                each.stored,
+                each.oversampling,
+                {name: shares[name][i] for name in used},
+                quantizer=tried.quantizers[i],
+            )
+            for i, each in enumerate(tried.candidates)
+        ]
+        result = cls(
+            source=store.name,
+            n=total,
+            d=store.dim,
+            example=task.example,
+            examples=len(task),
+            measure=deciding,
+            measures=used,
+            settings=settings,
+            trials=trials,
+            notes=notes,
+            outcome="undecided",
+            chosen=None,
+            task=not isinstance(task, NeighborRecall),
+            alone=measure is not None,
+            left_out=tried.left_out,
+            version=isoscope.__version__,
+        )
+        result._choose()
+        return result
+
+    def _choose(self) -> None:
+        """Set the outcome and the choice."""
+        kept = [self._deciding_scores(trial) for trial in self.trials]
+        only_confirmed = any(trial.whole for trial in self.trials)
+        allowed = [self._may_choose(trial) and bool(trial.whole or not only_confirmed) for trial in self.trials]
+        self.outcome, self.chosen = choose(
+            [(trial.bytes, trial.oversampling) for trial in self.trials], kept, allowed, self.measure
+        )
+
+    def _deciding_scores(self, trial: CompressionTrial) -> dict[str, Kept]:
+        if trial.whole is not None:
+            return {self.measure: trial.whole}
+        return {self.measure: trial.scores[self.measure]} if self.alone else trial.scores
+
+    def _may_choose(self, trial: CompressionTrial) -> bool:
+        return trial.name != AS_IS and (self.settings.rescore or not trial.oversampling)
+
+    def confirm(self, recall_of: Any, tried: Trials) -> None:
+        """Score the smallest candidates that keep the share on the whole source, and choose among them.
+
+        `recall_of` returns the recall of every query, given candidates and their quantizers.
+        """
+        columns: dict[int, np.ndarray] = {}
+        for _ in range(_PASSES):
+            finalists = self._list_finalists(columns)
+            if not finalists:
+                break
+            chosen: Sequence[Candidate] = [tried.candidates[i] for i in finalists]
+            found = recall_of(chosen, [tried.quantizers[i] for i in finalists])
+            columns |= dict(zip(finalists, found, strict=True))
+            for i, kept in compare_extended(tried, columns, self.settings.keep, self.measure).items():
+                self.trials[i].whole = kept
+            self._choose()
+            if self.chosen is not None:
+                break
+        self._choose()
+
+    def _list_finalists(self, done: dict[int, np.ndarray]) -> list[int]:
+        """Return the smallest candidates of a few sizes that keep the share on the sample and are not confirmed yet."""
+        keeping = [
+            i
+            for i, trial in enumerate(self.trials)
+            if i not in done and trial.name != AS_IS and is_kept(self._deciding_scores(trial), self.measure)
+        ]
+        sizes: dict[int, int] = {}  # the best of each size
+        for i in sorted(keeping, key=lambda i: -self.trials[i].scores[self.measure].share):
+            if self._may_choose(self.trials[i]):
+                sizes.setdefault(self.trials[i].bytes, i)
+        rescored = [i for i in keeping if not self._may_choose(self.trials[i])]
+        finalists: list[int] = []
+        for size in sorted(sizes):
+            if not finalists or size >= _SIZE_STEP * self.trials[finalists[-1]].bytes:
+                finalists.append(sizes[size])
+        return finalists[:_CONFIRMED_SIZES] + ([] if done else rescored[:1])
+
+    @property
+    def original(self) -> CompressionTrial:
+        """The unchanged vectors."""
+        return self.trials[-1]
+
+    @property
+    def choice(self) -> CompressionTrial:
+        """The prescribed candidate; the unchanged vectors if no smaller one keeps the share."""
+        return self.original if self.chosen is None else self.trials[self.chosen]
+
+    @property
+    def quantizer(self) -> Quantizer:
+        """The prescribed quantizer, which is fitted; raises an error if nothing is prescribed."""
+        if self.choice.quantizer is None:
+            raise NotFoundError(f"no smaller candidate was prescribed for {self.source}: there is nothing to save")
+        return self.choice.quantizer
+
+    @property
+    def rescored_choice(self) -> CompressionTrial | None:
+        """The smallest index that keeps the share with rescoring, if it is smaller than the choice."""
+        for trial in self.trials:
+            if trial.bytes >= self.choice.bytes:
+                return None
+            is_scored = trial.whole is not None or not any(each.whole for each in self.trials)
+            if trial.oversampling and is_scored and is_kept(self._deciding_scores(trial), self.measure):
+                return trial
+        return None
+
+    @property
+    def open_question(self) -> CompressionTrial | None:
+        """The smallest candidate below the choice that more examples might show to keep the share."""
+        for trial in self.trials:
+            kept = trial.whole or trial.scores[self.measure]
+            if trial.bytes >= self.choice.bytes:
+                return None
+            if self._may_choose(trial) and kept.verdict == "undecided" and kept.share >= self.settings.keep:
+                return trial
+        return None
+
+    @property
+    def needed(self) -> int | None:
+        """About how many examples would be enough to decide, if this cannot be decided; None if too many or unknown."""
+        verdicts = [(trial.whole or trial.scores[self.measure]) for trial in self.trials if self._may_choose(trial)]
+        promising = [
+            each.needed for each in verdicts if each.verdict == "undecided" and each.share > self.settings.keep
+        ]
+        others = [each.needed for each in verdicts if each.verdict == "undecided"]
+        known = [each for each in (promising or others) if each is not None]
+        return (min(known) if promising else max(known)) if known else None
+
+    @property
+    def database_settings(self) -> list[DatabaseSetting]:
+        """The settings of pgvector, Qdrant, LanceDB and faiss that match the choice."""
+        return database_settings(self.choice, self.d, self.settings.metric)
+
+    @property
+    def headline(self) -> str:
+        """The answer in one sentence."""
+        return str(render("Compression", "headline", self))
+
+    @property
+    def paragraph(self) -> str:
+        """The answer in a few sentences."""
+        return str(render("Compression", "paragraph", self))
+
+    def __getitem__(self, name: str) -> CompressionTrial:
+        for trial in self.trials:
+            if trial.name == name:
+                return trial
+        raise KeyError(
+            f"{name}: " + self.left_out.get(name, "not found; choose from " + ", ".join(t.name for t in self.trials))
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"Compression({self.source}: {self.choice.name}, {self.choice.bytes} of {self.original.bytes} bytes, "
+            f"{len(self.trials)} candidates on {plural(self.examples, self.example)})"
+        )
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Save the prescribed quantizer to a folder; `isoscope.load_transform` loads it."""
+        self.quantizer.save(folder)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything except the quantizers as JSON-compatible values; see docs/compress.md."""
+        content: dict[str, Any] = jsonable(
+            {
+                "schema": SCHEMA,
+                "isoscope": self.version,
+                "source": {"name": self.source, "rows": self.n, "dimensions": self.d},
+                "task": {
+                    "example": self.example,
+                    "examples": self.examples,
+                    "measure": self.measure,
+                    "measures": self.measures,
+                    "alone": self.alone,
+                    "given": self.given,
+                },
+                "settings": asdict(self.settings),
+                "outcome": self.outcome,
+                "choice": None if self.chosen is None else self.choice.name,
+                "bytes": self.choice.bytes,
+                "original_bytes": self.original.bytes,
+                "needed": self.needed if self.outcome == "undecided" else None,
+                "paragraph": self.paragraph,
+                "trials": [trial.to_dict() for trial in self.trials],
+                "databases": [asdict(setting) for setting in self.database_settings] if self.chosen is not None else [],
+                "notes": self.notes,
+                "left_out": self.left_out,
+            }
+        )
+        return content

@@ -1,0 +1,267 @@
+"""The settings of pgvector, Qdrant, LanceDB and faiss that match a candidate, and how their codes differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from isoscope._core.types import Metric
+    from isoscope.compressing.compress import CompressionTrial
+    from isoscope.transforms.quantize import Quantizer
+
+LIMIT = 10
+"""The number of results in the example searches."""
+
+
+@dataclass(frozen=True)
+class DatabaseSetting:
+    """The setting of one database: lines of code, and how its codes differ from isoscope's."""
+
+    database: str
+    language: str
+    lines: tuple[str, ...]
+    difference: str
+    """How the database differs from what was measured; empty if it stores the same numbers."""
+
+
+def database_settings(trial: CompressionTrial, d: int, metric: Metric) -> list[DatabaseSetting]:
+    """Return the settings for the quantizer of a trial; an empty list for unchanged vectors."""
+    quantizer = trial.quantizer
+    if quantizer is None:
+        return []
+    about = _Storage(quantizer, d, metric, trial.oversampling)
+    return [_pgvector(about), _qdrant(about), _lancedb(about), _faiss(about)]
+
+
+class _Storage:
+    """What a database stores: the width of its vectors, the metric between them, and how they are made."""
+
+    def __init__(self, quantizer: Quantizer, d: int, metric: Metric, oversampling: int):
+        self.precision, self.scale = quantizer.precision, quantizer.scale
+        self.d, self.width = d, quantizer.n_components or d
+        self.oversampling = oversampling
+        self.is_first = quantizer.reduction == "first" and quantizer.preprocess is None
+        self.is_projected = not self.is_first
+        centered = quantizer.preprocess is not None
+        # ⟨q, x − m⟩ ranks like ⟨q, x⟩, but the cosine of centered vectors does not
+        self.metric = "euclidean" if metric == "euclidean" else "inner product" if centered else "cosine"
+        self.subvectors = quantizer.n_subvectors or max(1, self.width // 8)
+
+    @property
+    def vectors(self) -> str:
+        """The expression for the vectors to insert."""
+        if self.is_projected:
+            return "quantizer.project(vectors)"
+        return "vectors" if self.width == self.d else f"vectors[:, :{self.width}]"
+
+    @property
+    def query(self) -> str:
+        """The expression for the query to send."""
+        if self.is_projected:
+            return "quantizer.project_queries(query[None])[0]"
+        return "query" if self.width == self.d else f"query[:{self.width}]"
+
+    @property
+    def comment(self) -> tuple[str, ...]:
+        """Comments on the vectors to insert and to search with, if they are not the original ones."""
+        return () if self.vectors == "vectors" else (f"insert {self.vectors}", f"search with {self.query}")
+
+    @property
+    def size(self) -> int:
+        """The number of results to fetch before rescoring."""
+        return LIMIT * max(self.oversampling, 1)
+
+
+_OPERATORS = {
+    "cosine": ("<=>", "cosine"),
+    "inner product": ("<#>", "ip"),
+    "euclidean": ("<->", "l2"),
+}
+
+
+def _pgvector(about: _Storage) -> DatabaseSetting:
+    k, (operator, operators) = about.width, _OPERATORS[about.metric]
+    comment = tuple(f"-- {line}" for line in about.comment)
+    if about.precision == "bit":
+        return _pgvector_bits(about, comment)
+    half = f"CREATE TABLE items (id bigserial PRIMARY KEY, embedding halfvec({k}));"
+    index = f"CREATE INDEX ON items USING hnsw (embedding halfvec_{operators}_ops);"
+    search = f"SELECT id FROM items ORDER BY embedding {operator} $1 LIMIT {LIMIT};"
+    if about.precision == "float32":
+        half, index = half.replace("halfvec", "vector"), index.replace("halfvec", "vector")
+        difference = ""
+    elif about.precision == "float16":
+        difference = ""
+    else:
+        difference = (
+            f"pgvector has no {_NAMES[about.precision]} codes. halfvec (float16) is its smallest type except bit: "
+            f"{2 * k} bytes per vector."
+        )
+    return DatabaseSetting("pgvector", "sql", (*comment, half, index, search), difference)
+
+
+def _pgvector_bits(about: _Storage, comment: tuple[str, ...]) -> DatabaseSetting:
+    k = about.width
+    operator, _ = _OPERATORS[about.metric]
+    bits = f"binary_quantize(embedding)::bit({k})"
+    lines = (
+        *comment,
+        f"CREATE INDEX ON items USING hnsw (({bits}) bit_hamming_ops);",
+    )
+    nearest = f"{bits} <~> binary_quantize($1::vector({k}))"
+    if not about.oversampling:
+        search: tuple[str, ...] = ("SELECT id FROM items", f"  ORDER BY {nearest}", f"  LIMIT {LIMIT};")
+    else:
+        search = (
+            f"SET hnsw.ef_search = {max(40, about.size)};",
+            "SELECT id FROM (",
+            "  SELECT id, embedding FROM items",
+            f"  ORDER BY {nearest}",
+            f"  LIMIT {about.size}",
+            f") AS nearest ORDER BY embedding {operator} $1 LIMIT {LIMIT};",
+        )
+    difference = (
+        "Same bits: binary_quantize sets a bit if the number is positive. The index also finds its neighbors "
+        "approximately (HNSW)."
+    )
+    if about.is_projected and about.oversampling:
+        difference += " Rescore with the original vectors if they are stored in another column."
+    return DatabaseSetting("pgvector", "sql", (*lines, *search), difference)
+
+
+_QDRANT_METRICS = {"cosine": "COSINE", "inner product": "DOT", "euclidean": "EUCLID"}
+_NAMES = {"float32": "float32", "float16": "float16", "int8": "int8", "int4": "int4", "bit": "bit", "pq": "product"}
+
+
+def _qdrant(about: _Storage) -> DatabaseSetting:
+    comment = tuple(f"# {line}" for line in about.comment)
+    distance = f"models.Distance.{_QDRANT_METRICS[about.metric]}"
+    plain = f"models.VectorParams(\n        size={about.width}, distance={distance}"
+    quantized: tuple[str, ...] = ()
+    if about.precision == "float16":
+        plain += ", datatype=models.Datatype.FLOAT16"
+        difference = ""
+    elif about.precision == "float32":
+        difference = ""
+    elif about.precision == "bit":
+        quantized = ("models.BinaryQuantization(", "binary=models.BinaryQuantizationConfig(always_ram=True)")
+        difference = "Same bits. The original vectors are kept too, on disk with on_disk=True."
+        plain += ", on_disk=True"
+    elif about.precision == "pq":
+        ratio = _nearest_ratio(4 * about.width / about.subvectors)
+        quantized = (
+            "models.ProductQuantization(",
+            "product=models.ProductQuantizationConfig(",
+            f"    compression=models.CompressionRatio.X{ratio}, always_ram=True",
+            ")",
+        )
+        difference = "Qdrant learns its own centroids. The original vectors are kept too, on disk with on_disk=True."
+        plain += ", on_disk=True"
+    else:
+        quantized = (
+            "models.ScalarQuantization(",
+            "scalar=models.ScalarQuantizationConfig(",
+            "    type=models.ScalarType.INT8, quantile=1.0, always_ram=True",
+            ")",
+        )
+        own = (
+            "isoscope's codes have a range per coordinate" if about.scale == "coordinate" else "isoscope's have 8 bits"
+        )
+        own = "isoscope's codes have a scale per vector" if about.scale == "vector" else own
+        more = " Qdrant has no int4 codes: this takes twice the bytes." if about.precision == "int4" else ""
+        difference = (
+            f"Qdrant uses one range for all coordinates and 128 levels; {own}.{more} The original vectors are kept "
+            "too, on disk with on_disk=True."
+        )
+        plain += ", on_disk=True"
+    lines = [*comment, "client.create_collection(", '    "items",', *f"    vectors_config={plain},\n    ),".split("\n")]
+    if quantized:
+        first, *rest = quantized
+        lines += [f"    quantization_config={first}", *(f"        {line}" for line in rest), "    ),"]
+    lines.append(")")
+    if not quantized:
+        lines.append(f'client.query_points("items", query=query, limit={LIMIT})')
+        return DatabaseSetting("Qdrant", "python", tuple(lines), difference)
+    rescore = bool(about.oversampling)
+    factor = f", oversampling={float(about.oversampling)}" if rescore else ""
+    lines += [
+        "client.query_points(",
+        f'    "items", query=query, limit={LIMIT},',
+        "    search_params=models.SearchParams(",
+        f"        quantization=models.QuantizationSearchParams(rescore={rescore}{factor})",
+        "    ),",
+        ")",
+    ]
+    return DatabaseSetting("Qdrant", "python", tuple(lines), difference)
+
+
+def _nearest_ratio(ratio: float) -> int:
+    """Return the largest compression ratio of Qdrant that is not above a ratio; at least 4."""
+    return max([4, *(each for each in (4, 8, 16, 32, 64) if each <= ratio)])
+
+
+_LANCE_METRICS = {"cosine": "cosine", "inner product": "dot", "euclidean": "l2"}
+
+
+def _lancedb(about: _Storage) -> DatabaseSetting:
+    comment = tuple(f"# {line}" for line in about.comment)
+    metric = _LANCE_METRICS[about.metric]
+    refine = f".refine_factor({about.oversampling})" if about.oversampling else ""
+    search = f'table.search(query).distance_type("{metric}"){refine}.limit({LIMIT})'
+    if about.precision in ("float32", "float16"):
+        column = f'pa.field("vector", pa.list_(pa.{about.precision}(), {about.width}))'
+        lines = (*comment, f"schema = pa.schema([{column}])", search)
+        return DatabaseSetting("LanceDB", "python", lines, "")
+    if about.precision == "pq":
+        index = f'index_type="IVF_PQ", num_sub_vectors={about.subvectors}, num_bits=8'
+        difference = "LanceDB learns its own centroids, in partitions of the vectors (IVF)."
+    elif about.precision == "bit":
+        index = 'index_type="IVF_RQ"'
+        difference = (
+            "LanceDB has no sign codes. IVF_RQ (RaBitQ) also takes about 1 bit per coordinate, after a rotation."
+        )
+    else:
+        index = 'index_type="IVF_HNSW_SQ"'
+        twice = " It has no int4 codes: this takes twice the bytes." if about.precision == "int4" else ""
+        ranged = "" if about.scale == "shared" else " isoscope's codes have finer ranges."
+        difference = f"LanceDB uses one range for all coordinates.{ranged}{twice}"
+    difference += " The original vectors are kept in the table."
+    lines = (*comment, f'table.create_index(metric="{metric}", {index})', search)
+    return DatabaseSetting("LanceDB", "python", lines, difference)
+
+
+def _faiss(about: _Storage) -> DatabaseSetting:
+    comment = tuple(f"# {line}" for line in about.comment)
+    k = about.width
+    normalized = about.metric == "cosine"
+    metric = "METRIC_L2" if about.metric == "euclidean" else "METRIC_INNER_PRODUCT"
+    lines: tuple[str, ...]
+    difference = ""
+    if about.precision == "bit":
+        lines = (
+            f'index = faiss.index_binary_factory({k}, "BFlat")',
+            "index.add(quantizer.encode(vectors))",
+            f"index.search(quantizer.encode(query[None]), {about.size})",
+        )
+        comment = ()
+        difference = "Same codes."
+        if about.oversampling:
+            difference += f" Then rank the {about.size} results by the original vectors."
+        return DatabaseSetting("faiss", "python", lines, difference)
+    if about.precision in ("int8", "int4") and about.scale != "coordinate":
+        bits = about.precision[3:]
+        lines = (
+            f"index = faiss.IndexScalarQuantizer({k}, faiss.ScalarQuantizer.QT_{bits}bit_uniform, faiss.{metric})",
+        )
+        difference = (
+            "Same codes." if about.scale == "shared" else "faiss has no scale per vector: this is one range for all."
+        )
+    else:
+        names = {"float32": "Flat", "float16": "SQfp16", "int8": "SQ8", "int4": "SQ4", "pq": f"PQ{about.subvectors}"}
+        lines = (f'index = faiss.index_factory({k}, "{names[about.precision]}", faiss.{metric})',)
+        difference = "faiss learns its own centroids." if about.precision == "pq" else "Same codes."
+    if normalized:
+        lines = (*lines, "faiss.normalize_L2(vectors)  # in place; inner product is then the cosine")
+        difference += " The inner product does not divide by the length of the decoded vector."
+    return DatabaseSetting("faiss", "python", (*comment, *lines), difference)

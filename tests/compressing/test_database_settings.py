@@ -1,0 +1,87 @@
+"""Settings of databases: names, widths and metrics; the code is valid, and faiss gives the same codes."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+
+import numpy as np
+import pytest
+
+from isoscope import Quantizer
+from isoscope.compressing.compress import CompressionTrial
+from isoscope.compressing.database_settings import database_settings
+
+PRECISIONS = ["float32", "float16", "int8", "int4", "bit", "pq"]
+
+
+def settings(precision="int8", oversampling=0, metric="cosine", **options):
+    trial = CompressionTrial(
+        "name", 8, 256 if oversampling else 0, oversampling, {}, quantizer=Quantizer(precision, **options)
+    )
+    return {each.database: each for each in database_settings(trial, 64, metric)}
+
+
+@pytest.mark.parametrize("options", [{}, {"n_components": 32}, {"preprocess": "rotate"}, {"reduction": "pca"}], ids=str)
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_python_code_is_valid_and_narrow(precision, options):
+    for metric, oversampling in itertools.product(("cosine", "euclidean"), (0, 4) if precision == "bit" else (0,)):
+        for each in settings(precision, oversampling, metric, **options).values():
+            if each.language == "python":
+                ast.parse("\n".join(each.lines))
+            assert all(len(line) <= 90 for line in each.lines)
+
+
+def test_metrics_follow_the_preprocessing():
+    assert "<=>" in settings("float16")["pgvector"].lines[-1]
+    assert "<#>" in settings("float16", preprocess="rotate")["pgvector"].lines[-1]
+    assert "<->" in settings("float16", metric="euclidean", preprocess="rotate")["pgvector"].lines[-1]
+    assert "Distance.DOT" in "\n".join(settings("int8", preprocess="center")["Qdrant"].lines)
+
+
+def test_projected_vectors_are_inserted():
+    for each in settings("int8", preprocess="rotate").values():
+        assert any("quantizer.project(vectors)" in line for line in each.lines)
+    for each in settings("int8", n_components=32).values():
+        assert any("vectors[:, :32]" in line for line in each.lines)
+    for each in settings("int8").values():
+        assert not any("insert" in line for line in each.lines)
+
+
+def test_bits_are_rescored():
+    found = settings("bit", oversampling=4)
+    assert any("LIMIT 40" in line for line in found["pgvector"].lines)
+    assert any("oversampling=4.0" in line for line in found["Qdrant"].lines)
+    assert any("refine_factor(4)" in line for line in found["LanceDB"].lines)
+    assert "40" in found["faiss"].difference
+    assert "rescore=False" in "\n".join(settings("bit")["Qdrant"].lines)
+
+
+def test_nothing_is_set_for_unchanged_vectors():
+    assert database_settings(CompressionTrial("as it is", 256, 0, 0, {}), 64, "cosine") == []
+
+
+def test_qdrant_accepts_the_settings():
+    qdrant_client = pytest.importorskip("qdrant_client")
+    for precision, oversampling in [("float16", 0), ("int8", 0), ("bit", 0), ("bit", 4), ("pq", 0)]:
+        lines = settings(precision, oversampling)["Qdrant"].lines
+        client = qdrant_client.QdrantClient(":memory:")
+        space = {"client": client, "models": qdrant_client.models, "query": [0.1] * 64}
+        exec("\n".join(lines), space)  # the code of the settings themselves
+        assert client.get_collection("items").config.params.vectors.size == 64
+
+
+@pytest.mark.parametrize(
+    ("precision", "scale"), [("int8", "coordinate"), ("int4", "shared"), ("float16", "coordinate")]
+)
+def test_faiss_index_has_the_codes_of_the_quantizer(precision, scale, rng):
+    faiss = pytest.importorskip("faiss", reason="faiss is not installed")
+    X = rng.standard_normal((500, 64)).astype(np.float32)
+    quantizer = Quantizer(precision, scale=scale, metric="euclidean").fit(X)
+    space = {"faiss": faiss, "vectors": X}
+    exec("\n".join(settings(precision, metric="euclidean", scale=scale)["faiss"].lines), space)
+    index = space["index"]
+    index.train(X)
+    index.add(X)
+    codes = faiss.vector_to_array(index.codes).reshape(len(X), -1)
+    assert (codes != quantizer.encode(X)).mean() <= 1e-4  # values at the border of two intervals
