@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from isoscope.auditing.audit_result import Audit as Audit
     from isoscope.auditing.finding import Finding as Finding
     from isoscope.auditing.grouped import GroupedAudit as GroupedAudit
+    from isoscope.comparing.canary import canary as canary
+    from isoscope.comparing.same import Sameness as Sameness
+    from isoscope.comparing.same import same as same
     from isoscope.embedding.embed import embed as embed
     from isoscope.engines.engine import sketch as sketch
     from isoscope.finetuning.finetune import finetune as finetune
@@ -114,6 +117,8 @@ else:
             "auditing.audit_result": ["Audit"],
             "auditing.grouped": ["GroupedAudit"],
             "advising.advise": ["Advice", "advise"],
+            "comparing.same": ["Sameness", "same"],
+            "comparing.canary": ["canary"],
             "training.attach": ["attach"],
             "training.history": ["History"],
             "training.tracker": ["IsotropyTracker"],
