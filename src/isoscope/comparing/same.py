@@ -16,6 +16,7 @@ from isoscope._core.random import check_seed
 from isoscope._io.json import jsonable
 from isoscope._io.progress import show_progress
 from isoscope._render import Result, render
+from isoscope.auditing.mixed_spaces import MIN_MIXED_ROWS, MIXED_ROWS, assign_spaces, find_mixed_spaces
 from isoscope.comparing.paired import compare_pairs, rounding_error
 from isoscope.comparing.sides import (
     match_rows,
@@ -280,6 +281,10 @@ def same(
         notes=[note for side in sides for note in side.notes],
         version=isoscope.__version__,
     )
+    if within:
+        with show_progress(progress) as report, open_engine(engine) as running:
+            _look_within(result, before, running, report)
+        return result
     if before.d != after.d:
         result.decided_by = "dimensions"
         result.error_rate = 0.0
@@ -293,6 +298,38 @@ def same(
         else:
             _compare_samples(result, before, after, running, report)
     return result
+
+
+# one source
+
+
+def _look_within(result: Sameness, side: Side, engine: Engine, progress: Progress) -> None:
+    """Look for rows of another space, and list their ids, or their row numbers if there are no ids."""
+    if side.store is None:
+        raise ParameterError("a sketch holds no rows: pass the source of the vectors to look within")
+    settings = result.settings
+    drop = drop_policy(settings.missing, settings.zeros)
+    sample = read_sample(side, settings.sample, settings.seed, drop, engine, progress)
+    progress("comparing covariances", 0, 0.0)
+    examined = sample.first(MIXED_ROWS)
+    found = find_mixed_spaces(sample.vectors[examined], settings.seed)
+    result.evidence, result.compared, result.decided_by = "within", len(sample), "mixed_spaces"
+    if found is None:
+        result.answer, result.enough = "undecided", MIN_MIXED_ROWS
+        return
+    result.answer = "mixed" if found.is_mixed else "same"
+    if not found.is_mixed:
+        return
+    kept = np.delete(examined, found.other)
+    others = assign_spaces(sample.vectors, kept, examined[found.other])
+    rows = sample.rows[np.flatnonzero(others)]
+    names = side.store.column("ids", rows[:_LISTED_IDS]) if "ids" in side.store.columns else None
+    result.changed = (rows[:_LISTED_IDS] if names is None else names).tolist()
+    result.n_changed = len(rows)
+    if names is None:
+        result.notes.append("The source has no ids, so rows are listed by number, counted from 0.")
+    if len(sample) < side.n:
+        result.notes.append(f"A random sample of {len(sample):,} of {side.n:,} rows was examined.")
 
 
 # matched rows
