@@ -86,7 +86,7 @@ def find_mixed_spaces(vectors: np.ndarray, seed: int) -> MixedSpaces | None:
     if found is None:
         return one
     alignment, excess, cosine, structure = found
-    gap = _gap(units, sides, np.random.default_rng(seed))
+    gap = _gap(units, sides, np.random.default_rng((seed, 1)))
     unrelated = alignment < MAX_ALIGNMENT and excess < MAX_EXCESS and cosine < MAX_MEAN_COSINE
     related = gap > MIN_GAP and alignment < MAX_RELATED_ALIGNMENT and cosine < MAX_RELATED_COSINE
     share = min(float(sides.mean()), 1 - float(sides.mean()))
@@ -242,9 +242,10 @@ def _gap(units: np.ndarray, sides: np.ndarray, rng: np.random.Generator) -> floa
     The gap is the distance from the 99th percentile of one side to the 1st percentile of the other, relative to the
     distance of their means; it is negative if the sides overlap.
     """
-    fitted = rng.random(len(units)) < 0.5
-    if min((fitted & sides).sum(), (fitted & ~sides).sum(), (~fitted & sides).sum(), (~fitted & ~sides).sum()) < 4:
-        return 0.0
+    fitted = np.zeros(len(units), bool)
+    for side in (sides, ~sides):
+        rows = rng.permutation(np.flatnonzero(side))
+        fitted[rows[: len(rows) // 2]] = True
     X, side = units[fitted].astype(np.float64), sides[fitted]
     weights = np.where(side, 0.5 / side.sum(), 0.5 / (~side).sum())  # both sides count the same
     center = weights @ X
