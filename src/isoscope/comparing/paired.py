@@ -120,9 +120,14 @@ def compare_pairs(
     )
 
 
+def are_codes(vectors: np.ndarray) -> bool:
+    """Return whether all numbers are integers, as in a quantized copy; a store may read them as real numbers."""
+    return vectors.dtype.kind in "iu" or bool((vectors == np.round(vectors)).all())
+
+
 def rounding_error(vectors: np.ndarray) -> float:
-    """Return the rounding error of integer codes with steps of 1, relative to their spread; 0 for real numbers."""
-    if vectors.dtype.kind not in "iu":
+    """Return the rounding error of integer codes with steps of 1, relative to their spread; 0 for other vectors."""
+    if not are_codes(vectors):
         return 0.0
     spread = _spread(vectors.astype(np.float64))
     return math.sqrt(vectors.shape[1] / 12) / spread if spread > 0 else 0.0

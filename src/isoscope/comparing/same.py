@@ -17,7 +17,7 @@ from isoscope._io.json import jsonable
 from isoscope._io.progress import show_progress
 from isoscope._render import Result, render
 from isoscope.auditing.mixed_spaces import MIN_MIXED_ROWS, MIXED_ROWS, assign_spaces, find_mixed_spaces
-from isoscope.comparing.paired import compare_pairs, rounding_error
+from isoscope.comparing.paired import are_codes, compare_pairs, rounding_error
 from isoscope.comparing.sides import (
     match_rows,
     open_side,
@@ -345,7 +345,7 @@ def _compare_matched(
     if len(rows.old) < 4:
         result.answer, result.enough = "undecided", 4 * MIN_ROWS
         return
-    before, after = _decode(result, rows)
+    before, after = _decode(rows)
     rounding = max(rounding_error(rows.old), rounding_error(rows.new))
     found = compare_pairs(before, after, tolerance=settings.tolerance, seed=settings.seed, rounding=rounding)
     result.fits, result.cosines = list(found.fits), found.cosines
@@ -354,8 +354,8 @@ def _compare_matched(
     result.scale, result.shift, result.angle = found.scale, found.shift, found.angle
     if rounding:
         result.notes.append(
-            f"One side holds integer codes, so directions are compared; their rounding error is {rounding:.1%} of the "
-            "spread."
+            f"One side holds integer codes, so a factor does not count as a change. Their rounding error is {rounding:.1%} "
+            "of the spread."
         )
     chosen = found.chosen
     if chosen is None:
@@ -372,12 +372,14 @@ def _compare_matched(
     _measure_correspondence(result, before, after)
 
 
-def _decode(result: Sameness, rows: PairedRows) -> tuple[np.ndarray, np.ndarray]:
-    """Return the vectors as real numbers; if one side holds signed codes, both are scaled to unit length."""
-    old, new = rows.old, rows.new
-    if "i" not in (old.dtype.kind, new.dtype.kind):
-        return old, new
-    return _unit_length(old), _unit_length(new)
+def _decode(rows: PairedRows) -> tuple[np.ndarray, np.ndarray]:
+    """Return the vectors; if one side holds signed codes, both are scaled to unit length.
+
+    Codes without a sign have a shift, which is found like any other.
+    """
+    if any(are_codes(part) and part.min() < 0 for part in (rows.old, rows.new)):
+        return _unit_length(rows.old), _unit_length(rows.new)
+    return rows.old, rows.new
 
 
 def _unit_length(vectors: np.ndarray) -> np.ndarray:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from isoscope._core.arrays import to_numpy
-from isoscope._core.errors import InputError, NotFoundError, ParameterError, plural
-from isoscope._core.missing import drop_policy
+from isoscope._core.errors import InputError, MissingValueError, NotFoundError, ParameterError, plural
+from isoscope._core.missing import DROP_HINT, drop_policy
 from isoscope._io.files import expand_user
 from isoscope.advising.task_inputs import open_one_layer
 from isoscope.comparing.canary import check_canary, is_canary
@@ -210,15 +210,21 @@ def _shorten(name: Any) -> str:
 class _PickTally(Tally):
     """A tally that collects the rows with the given numbers, which increase."""
 
-    def __init__(self, rows: np.ndarray) -> None:
-        self.rows = rows
+    def __init__(self, rows: np.ndarray, name: str, drops_rows: bool) -> None:
+        self.rows, self.name, self.drops_rows = rows, name, drops_rows
         self.found: list[tuple[np.ndarray, np.ndarray]] = []
 
     def summarize(self, item: Batch) -> tuple[np.ndarray, np.ndarray]:
         """Return the numbers and vectors of the wanted rows of a batch."""
         low, high = np.searchsorted(self.rows, (item.start, item.start + len(item.vectors)))
         wanted = self.rows[low:high]
-        return wanted, to_numpy(item.vectors)[wanted - item.start].copy()
+        vectors = to_numpy(item.vectors)[wanted - item.start].copy()
+        if not self.drops_rows and not (finite := np.isfinite(vectors).all(axis=1)).all():
+            raise MissingValueError(
+                f"{self.name} contains NaN or infinity, first in row {wanted[np.argmin(finite)]}: fix these rows, or "
+                f"{DROP_HINT}"
+            )
+        return wanted, vectors
 
     def add(self, part: tuple[np.ndarray, np.ndarray]) -> None:
         """Add the rows of the next batch."""
@@ -277,7 +283,7 @@ def read_pairs(
 def _pick(store: Store, rows: np.ndarray, engine: Engine, progress: Progress, stage: str) -> np.ndarray:
     """Return the vectors of these rows, in this order; rows that are to be dropped contain NaN."""
     wanted = np.unique(rows)
-    found = engine.tally(_PickTally(wanted), store, progress, stage).found
+    found = engine.tally(_PickTally(wanted, store.name, store.drops_rows), store, progress, stage).found
     vectors = np.concatenate([part for _, part in found]) if found else np.empty((0, store.dim), store.dtype)
     if len(vectors) != len(wanted):
         raise InputError(f"{store.name} changed while it was being read: run again when it no longer changes")
