@@ -196,6 +196,40 @@ def _kind(old: str, new: str) -> str:
     return "bge and gte, which share an ancestor" if bases == {"bge", "gte"} else "a related model"
 
 
+def example(vectors: dict[tuple[str, str], np.ndarray], dataset: str = "cranfield-docs") -> str:
+    """Return the table of answers on one data set: known changes of MiniLM vectors."""
+    X = vectors[dataset, "minilm"]
+    n = len(X) // 2
+    order = np.random.default_rng(0).permutation(len(X))
+    a, b = X[order[:n]], X[order[n:]]
+    unit = np.round(127 * X / np.abs(X).max())
+    paired = {
+        "the same vectors in float16": X.astype(np.float16),
+        "the same vectors in int8": unit.astype(np.int8),
+        "all vectors times 2": 2 * X,
+        "a constant vector added": X + 0.02,
+        "reversed coordinates": X[:, ::-1],
+        "another pooling (cls)": vectors[dataset, "minilm-cls"],
+        "another layer (4 of 6)": vectors[dataset, "minilm-layer4"],
+        "another model (gte-small)": vectors[dataset, "gte"],
+    }
+    lines = ["| NEW | rows | answer | neighbors in common | AUC |", "|---|---|---|---|---|"]
+    for name, Y in paired.items():
+        found = isoscope.same(X, Y, pair="rows")
+        lines.append(f"| {name} | {found.compared} matched | {found.answer} | {10 * found.neighbors:.1f} of 10 | |")
+    for name, Y in {"the other half": b, "the other half, reversed coordinates": b[:, ::-1]}.items():
+        found = isoscope.same(a, Y)
+        lines.append(f"| {name} | {n} and {len(b)} | {found.answer} | | {found.auc:.2f} |")
+    other = order < 0.05 * len(X)
+    mixture = np.where(other[:, None], vectors[dataset, "gte"], X)
+    found = isoscope.same(mixture, within=True)
+    right = len(set(found.changed) & set(np.flatnonzero(other).tolist()))
+    lines.append(
+        f"| 5% of the rows by gte-small (`--within`) | {len(X)} | {found.answer}, {right} of {other.sum()} rows listed | | |"
+    )
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Print the tables, and write them into the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -208,6 +242,7 @@ def main() -> None:
     given = parser.parse_args()
     vectors, results = read_vectors(given.data), Results(given.runs)
     tables = {
+        "example": lambda: example(vectors),
         "mixed-power": lambda: mixed_power(vectors, results, given.mixtures),
         "mixed-false-alarms": lambda: mixed_false_alarms(vectors, results, given.mixtures),
         "power": lambda: power(vectors, results, given.changes),

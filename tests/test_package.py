@@ -86,7 +86,7 @@ def test_dir_and_star_import_give_every_name_once(module):
 
 
 def test_top_level_has_about_fifty_names():
-    assert 45 <= len(isoscope.__all__) <= 55
+    assert 45 <= len(isoscope.__all__) <= 65
 
 
 def test_packages_are_attributes_without_an_explicit_import():

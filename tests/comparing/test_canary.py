@@ -45,7 +45,7 @@ def test_canary_is_a_table(path):
 @pytest.mark.parametrize("column", ["vector", "text"])
 def test_a_changed_canary_is_rejected(path, column):
     table = pq.read_table(path)
-    values = table[column].take(list(range(1, 100)) + [0])
+    values = table[column].take([*range(1, 100), 0])
     pq.write_table(table.set_column(table.column_names.index(column), column, values), path)
     with pytest.raises(InputError, match=f"{column}s of .* changed"):
         same(path, open_store(X, text=TEXTS))

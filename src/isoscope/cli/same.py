@@ -171,7 +171,7 @@ def canary(
     zeros: ZerosOption = Zeros.keep,
     max_memory: MaxMemoryOption = None,
 ) -> None:
-    """Keep the vectors of a few fixed texts, to compare the next deployment with this one.
+    """Keep the vectors of fixed texts for a later comparison.
 
     After the next deployment, embed the same texts again (isoscope canary NEW-MODEL canary.parquet -o new.parquet) and
     compare the two files (isoscope same canary.parquet new.parquet).

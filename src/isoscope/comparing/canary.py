@@ -15,7 +15,6 @@ from isoscope._core.errors import FileFormatError, InputError, NotFoundError, Pa
 from isoscope._core.random import check_seed
 from isoscope._io.files import atomic_replace
 from isoscope._io.json import shorten
-from isoscope.advising.matching import find_rows
 from isoscope.advising.task_inputs import open_one_layer
 from isoscope.stores.sampling import row_keys
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from isoscope._core.types import Missing, Seed, Zeros
+    from isoscope.stores.store import Store
 
 SCHEMA = "isoscope.canary/1"
 MIN_TEXTS = 48
@@ -89,15 +89,15 @@ def canary(
     if not {"text", "ids"} & store.columns.keys():
         raise NotFoundError(f"{store.name} has neither texts nor ids to recognize its rows by: name a column")
     if texts is not None:
-        match = find_rows(store, [str(each) for each in texts], "texts")
-        unknown = int(match.unknown.sum())
+        found = _find_rows(store, [str(each) for each in texts])
+        unknown = int((found < 0).sum())
         if unknown and missing == "error":
-            first = next(each for each, row in zip(texts, match.rows, strict=True) if row < 0)
+            first = next(each for each, row in zip(texts, found, strict=True) if row < 0)
             raise NotFoundError(
                 f"{plural(unknown, 'text')} not in {store.name}, first {shorten(repr(first))}: "
                 'pass missing="drop" (CLI: --missing drop) to leave them out'
             )
-        chosen = np.unique(match.rows[~match.unknown])
+        chosen = np.unique(found[found >= 0])
     else:
         if rows < MIN_TEXTS:
             raise ParameterError(f"rows is {rows}: need at least {MIN_TEXTS}")
@@ -116,6 +116,16 @@ def canary(
     contents = None if "text" not in store.columns else store.column("text", chosen)
     names = None if "ids" not in store.columns else store.column("ids", chosen)
     return _write(Path(output), numbers, contents, names, store.name)
+
+
+def _find_rows(store: Store, names: list[str]) -> np.ndarray:
+    """Return the first row with each id or text; −1 if there is none."""
+    known: dict[str, int] = {}
+    for role in ("text", "ids"):
+        values = store.column(role) if role in store.columns else None
+        for row, value in enumerate([] if values is None else values.tolist()):
+            known.setdefault(str(value), row)
+    return np.fromiter((known.get(name, -1) for name in names), np.int64, len(names))
 
 
 def _write(path: Path, numbers: np.ndarray, contents: np.ndarray | None, names: np.ndarray | None, source: str) -> Path:

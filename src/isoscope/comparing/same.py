@@ -354,8 +354,8 @@ def _compare_matched(
     result.scale, result.shift, result.angle = found.scale, found.shift, found.angle
     if rounding:
         result.notes.append(
-            f"One side holds integer codes, so a factor does not count as a change. Their rounding error is {rounding:.1%} "
-            "of the spread."
+            f"One side holds integer codes, so a factor does not count as a change. Their rounding error is "
+            f"{rounding:.1%} of the spread."
         )
     chosen = found.chosen
     if chosen is None:
