@@ -181,7 +181,7 @@ def mixed_power(vectors: dict[tuple[str, str], np.ndarray], results: Results, ru
     for kind, by_share in sorted(got.items()):
         cells = [f"{sum(bool(each[0]) for each in by_share[share])} of {len(by_share[share])}" for share in SHARES]
         right = [each[1] for each in itertools.chain(*by_share.values()) if each[0]]
-        lines.append(f"| {kind} | {' | '.join(cells)} | {np.mean(right) if right else float('nan'):.1%} |")
+        lines.append(f"| {kind} | {' | '.join(cells)} | {f'{np.mean(right):.1%}' if right else '–'} |")
     return "\n".join(lines)
 
 
@@ -224,9 +224,8 @@ def example(vectors: dict[tuple[str, str], np.ndarray], dataset: str = "cranfiel
     mixture = np.where(other[:, None], vectors[dataset, "gte"], X)
     found = isoscope.same(mixture, within=True)
     right = len(set(found.changed) & set(np.flatnonzero(other).tolist()))
-    lines.append(
-        f"| 5% of the rows by gte-small (`--within`) | {len(X)} | {found.answer}, {right} of {other.sum()} rows listed | | |"
-    )
+    answer = f"{found.answer}, {right} of {other.sum()} rows listed"
+    lines.append(f"| 5% of the rows by gte-small (`--within`) | {len(X)} | {answer} | | |")
     return "\n".join(lines)
 
 

@@ -18,6 +18,15 @@ from isoscope._report.html import (
 )
 from isoscope._report.same_words import RELATION_NAMES, describe_reasons, same_headline
 from isoscope.auditing.finding import format_number
+from isoscope.auditing.mixed_spaces import (
+    MAX_ALIGNMENT,
+    MAX_EXCESS,
+    MAX_MEAN_COSINE,
+    MAX_RELATED_ALIGNMENT,
+    MAX_RELATED_COSINE,
+    MIN_GAP,
+    MIN_SHARE,
+)
 from isoscope.comparing.paired import KEPT_DISTANCES, KEPT_LOW, KEPT_SHARE
 from isoscope.comparing.two_sample import CLEAR_AUC, LEVEL, TEST_ROWS
 
@@ -85,7 +94,7 @@ def _render_evidence(result: Sameness) -> Markup:
     if facts:
         parts.append(render_definition_list(*facts))
     if not parts:
-        parts.append(tag("p", "No further evidence is needed."))
+        parts.append(tag("p", "The answer needs no further numbers."))
     return section("evidence", "Evidence", *parts)
 
 
@@ -138,7 +147,16 @@ def _list_facts(result: Sameness) -> list[tuple[object, object]]:
                 f"{result.auc:.3f}, 95% interval {result.auc_low:.3f} to {result.auc_high:.3f}; 0.5 is chance",
             )
         )
+    facts += [(_DETAILS[name], format_number(value)) for name, value in result.details.items() if name in _DETAILS]
     return facts
+
+
+_DETAILS = {
+    "alignment": "Correlation of the covariances of the two most different parts",
+    "excess": "Excess of their inner product over random orientation",
+    "cosine_of_means": "Cosine of their means",
+    "gap": "Gap between them, relative to the distance of their means",
+}
 
 
 def _render_changed(result: Sameness) -> Markup | None:
@@ -187,6 +205,16 @@ def _render_notes(result: Sameness) -> Markup:
         ]
     if result.evidence == "sketches":
         rows.append(("Rule", f"The sides differ if their means or covariances differ; error rate {LEVEL:.0%}."))
+    if result.evidence == "within":
+        rows.append(
+            (
+                "Rule",
+                f"Two parts of the rows are two spaces if the correlation of their covariances is below "
+                f"{MAX_ALIGNMENT:g}, the excess below {MAX_EXCESS:g} and the cosine below {MAX_MEAN_COSINE:g}; or if "
+                f"the gap exceeds {MIN_GAP:g}, the correlation is below {MAX_RELATED_ALIGNMENT:g} and the cosine below "
+                f"{MAX_RELATED_COSINE:g}. The smaller part needs {MIN_SHARE:.0%} of the rows.",
+            )
+        )
     rows.append(("Seed", result.settings.seed))
     rows += [("Note", note) for note in result.notes]
     return section("notes", "How this was decided", render_definition_list(*rows))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from isoscope._core.errors import plural
 from isoscope.auditing.finding import format_number
+from isoscope.auditing.mixed_spaces import MAX_ALIGNMENT
 
 if TYPE_CHECKING:
     from isoscope.comparing.same import Sameness
@@ -88,7 +89,10 @@ def describe_reasons(result: Sameness) -> str:
         "sketches": _describe_sketches,
         "within": _describe_within,
     }[result.evidence](result)
-    return " ".join(filter(None, [reasons, _CONSEQUENCES.get(result.answer, "")]))
+    consequence = _CONSEQUENCES.get(result.answer, "")
+    if result.answer == "different" and result.evidence in ("rows", "sketches"):
+        consequence = "Either the model or the content changed. Do not mix the two before you know which."
+    return " ".join(filter(None, [reasons, consequence]))
 
 
 def _describe_dimensions(result: Sameness) -> str:
@@ -176,6 +180,6 @@ def _describe_sketches(result: Sameness) -> str:
 def _describe_within(result: Sameness) -> str:
     if result.answer != "mixed":
         return ""
-    return (
-        "Their directions of variation have nothing in common with those of the other rows, unlike topics of one model."
-    )
+    if result.details.get("alignment", 0.0) < MAX_ALIGNMENT:
+        return "These rows vary along other directions than the rest, unlike topics of one model."
+    return "A gap separates these rows from the rest that topics of one model do not have."

@@ -138,6 +138,8 @@ class Sameness(Result):
     changed: list[Any] = field(default_factory=list)
     """The ids of matched rows that changed while most did not; for `within`, the ids of the rows of the other space."""
     n_changed: int = 0
+    details: dict[str, float] = field(default_factory=dict)
+    """Additional numbers by name; for `within`, the measurements of `isoscope.audit`'s finding `mixed_spaces`."""
     notes: list[str] = field(default_factory=list)
     version: str = ""
 
@@ -184,6 +186,7 @@ class Sameness(Result):
                 "enough": self.enough,
                 "changed": self.changed,
                 "n_changed": self.n_changed,
+                "details": self.details,
                 "notes": self.notes,
             }
         )
@@ -318,6 +321,13 @@ def _look_within(result: Sameness, side: Side, engine: Engine, progress: Progres
         result.answer, result.enough = "undecided", MIN_MIXED_ROWS
         return
     result.answer = "mixed" if found.is_mixed else "same"
+    if math.isfinite(found.excess):
+        result.details = {
+            "alignment": found.alignment,
+            "excess": found.excess,
+            "cosine_of_means": found.mean_cosine,
+            "gap": found.gap,
+        }
     if not found.is_mixed:
         return
     kept = np.delete(examined, found.other)
