@@ -42,7 +42,7 @@ COMMANDS = {
     ],
 }
 MEASURES = {
-    "isoscope": "15 to 19 findings with intervals, and figures",
+    "isoscope": "16 to 20 findings with intervals, and figures",
     "vecscope": "11 findings",
     "spectralyte": "2 metrics (its default)",
 }

@@ -197,9 +197,9 @@ def _render_notes(result: Sameness) -> Markup:
         rows += [
             (
                 "Rule",
-                f"The sides differ if one of three permutation tests says so. Together they err in at most {LEVEL:.0%} "
-                f"of cases. The answer is undecided if chance could explain an AUC of {CLEAR_AUC:g}, which a changed "
-                "model exceeds.",
+                "The sides differ if one of three permutation tests finds a difference. Together they err in at most "
+                f"{LEVEL:.0%} of cases. The answer is undecided if chance could explain an AUC of {CLEAR_AUC:g}, which "
+                "a changed model exceeds.",
             ),
             ("Rows", f"A random sample of at most {TEST_ROWS:,} rows of each side."),
         ]

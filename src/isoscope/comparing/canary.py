@@ -119,7 +119,7 @@ def canary(
 
 
 def _find_rows(store: Store, names: list[str]) -> np.ndarray:
-    """Return the first row with each id or text; −1 if there is none."""
+    """Return the first row with each id or text; −1 for an unknown name."""
     known: dict[str, int] = {}
     for role in ("text", "ids"):
         values = store.column(role) if role in store.columns else None

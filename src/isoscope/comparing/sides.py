@@ -13,6 +13,7 @@ from isoscope._core.errors import InputError, MissingValueError, NotFoundError, 
 from isoscope._core.missing import DROP_HINT, drop_policy
 from isoscope._io.files import expand_user
 from isoscope.advising.task_inputs import open_one_layer
+from isoscope.auditing.grouping import drop_single_groups
 from isoscope.comparing.canary import check_canary, is_canary
 from isoscope.engines.engine import SampleTally, SketchTally, Tally
 from isoscope.sketching.sketch import Sketch
@@ -193,7 +194,7 @@ def _note_unmatched(
             continue
         words = f"{plural(lonely, 'id')} of {side.name} {'is' if lonely == 1 else 'are'} not in {other.name}"
         if missing == "error":
-            first = next(value for value in values if value not in set(shared.tolist()))
+            first = values[~np.isin(values, shared)][0]
             raise NotFoundError(
                 f'{words}, first {_shorten(first)}: pass missing="drop" (CLI: --missing drop) to compare only the '
                 f'{len(shared):,} shared ids, or pair="none" (CLI: --pair none) to compare the sets'
@@ -303,8 +304,9 @@ def read_sketch(side: Side, missing: Missing, zeros: Zeros, engine: Engine, prog
     if side.sketch is not None:
         return side.sketch
     assert side.store is not None
-    tally = SketchTally(drop_policy(missing, zeros), groups="groups" in side.store.columns)
-    return engine.tally(tally, side.store, progress, "summing up").total
+    store = drop_single_groups(side.store)
+    tally = SketchTally(drop_policy(missing, zeros), groups="groups" in store.columns)
+    return engine.tally(tally, store, progress, "summing up").total
 
 
 def repeated_groups(sample: Sample) -> np.ndarray | None:
