@@ -5,7 +5,7 @@ PIP = bin/pip install --quiet --disable-pip-version-check --constraint constrain
 # Two test processes run at once. torch and scikit-learn get one core each; otherwise their threads compete.
 ONE_EACH = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=2
 
-.PHONY: demo test test-lowest test-nightly lint bench bench-scale advisor calibration calibration-full calibration-audit calibration-rows calibration-threshold calibration-compress registry regularizers regularizer-weights collapse-calibration estimators studies structure golden mutants stress clean
+.PHONY: demo test test-lowest test-nightly lint bench bench-scale advisor calibration calibration-full calibration-audit calibration-rows calibration-threshold calibration-same calibration-compress registry regularizers regularizer-weights collapse-calibration estimators studies structure golden mutants stress clean
 
 demo: .venv-demo/done
 	.venv-demo/bin/isoscope demo
@@ -125,6 +125,10 @@ estimators: .venv-bench/done
 	.venv-bench/bin/python benchmarks/estimators.py --page docs/estimators.md $(if $(MODEL),--data $(DATA) --model $(MODEL))
 
 # False alarms and power of the audit's null tests (about an hour); writes the tables in docs/findings.md.
+# make calibration-same RUNS=folder DATA=folder of DATASET-MODEL.parquet files
+calibration-same: .venv-bench/done
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv-bench/bin/python benchmarks/same_calibration.py $(RUNS) --data $(DATA) --page docs/same.md
+
 calibration-audit: .venv-bench/done
 	.venv-bench/bin/python benchmarks/audit_calibration.py --page docs/findings.md
 

@@ -26,6 +26,7 @@ from pages import write_table
 
 SIZES = ((20_000, 384, 3), (100_000, 768, 1))
 LARGE = (1_000_000, 768)
+COMPARED = (100_000, 384)
 PATIENCE = 600  # seconds after which a tool is stopped
 HERE = Path(sys.executable).parent
 
@@ -41,7 +42,7 @@ COMMANDS = {
     ],
 }
 MEASURES = {
-    "isoscope": "15 to 19 findings with intervals, and figures",
+    "isoscope": "16 to 20 findings with intervals, and figures",
     "vecscope": "11 findings",
     "spectralyte": "2 metrics (its default)",
 }
@@ -129,6 +130,22 @@ def large(folder: Path) -> str:
     return f"An audit of {LARGE[0]:,}×{LARGE[1]} float32 vectors from disk (3.07 GB) {told}."
 
 
+def comparison(folder: Path) -> str:
+    """Return how long `isoscope same` takes, relative to an audit of one of the two sources."""
+    paths = [folder / f"{name}.npy" for name in ("old", "new")]
+    for path in paths:
+        write_cloud(path, *COMPARED)
+    program, sources = str(HERE / "isoscope"), [str(path) for path in paths]
+    audited = timed([program, "audit", sources[0], "--json", str(folder / "audit.json")]).seconds
+    compared = timed([program, "same", *sources, "--json", str(folder / "same.json")]).seconds
+    for path in paths:
+        path.unlink()
+    return (
+        f"`isoscope same` takes {compared:.1f} s for two files of {COMPARED[0]:,}×{COMPARED[1]} float32 vectors, "
+        f"{compared / audited:.2f} times as long as an audit of one of them (target: at most 2 times)."
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--page", type=Path, help="write the table into this page")
@@ -140,7 +157,7 @@ def main() -> None:
             path = Path(folder) / f"cloud-{n}.npy"
             write_cloud(path, n, d)
             lines += lines_for(path, n, d, repeats)
-        remarks = [start_up()] if options.small else [start_up(), large(Path(folder))]
+        remarks = [start_up()] if options.small else [start_up(), comparison(Path(folder)), large(Path(folder))]
     head = f"Python {platform.python_version()}, {os.cpu_count()} cores. "
     head += "Times are for complete processes (medians; the tools run in turn)."
     table = (

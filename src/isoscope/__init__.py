@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from isoscope.auditing.audit_result import Audit as Audit
     from isoscope.auditing.finding import Finding as Finding
     from isoscope.auditing.grouped import GroupedAudit as GroupedAudit
+    from isoscope.comparing.canary import canary as canary
+    from isoscope.comparing.same import Sameness as Sameness
+    from isoscope.comparing.same import same as same
     from isoscope.compressing.compress import Compression as Compression
     from isoscope.compressing.compress import compress as compress
     from isoscope.embedding.embed import embed as embed
@@ -122,6 +125,8 @@ else:
             "advising.advise": ["Advice", "advise"],
             "thresholding.threshold": ["Threshold", "threshold"],
             "compressing.compress": ["Compression", "compress"],
+            "comparing.same": ["Sameness", "same"],
+            "comparing.canary": ["canary"],
             "training.attach": ["attach"],
             "training.history": ["History"],
             "training.tracker": ["IsotropyTracker"],

@@ -52,6 +52,13 @@ _RENDERERS = {
         "headline": "compression_text.compression_headline",
         "paragraph": "compression_text.compression_paragraph",
     },
+    "Sameness": {
+        "text": "same_terminal.render_same_text",
+        "notebook": "same_page.render_notebook_page",
+        "page": "same_page.render_same_page",
+        "headline": "same_words.same_headline",
+        "paragraph": "same_words.same_paragraph",
+    },
     "History": {
         "page": "training_page.render_training_page",
         "figure": "figures.save_profile",

@@ -31,7 +31,7 @@ from isoscope._report.html import (
 from isoscope._report.narrate import audit_headline, format_confidence, interleave_separators, join_words, spell_number
 from isoscope._report.row_lists import render_worst_rows
 from isoscope._report.similarity import render_similarity
-from isoscope.auditing.compare import compare_findings, describe_setting_differences
+from isoscope.auditing.compare import UNSEEN_CHANGES, compare_findings, describe_setting_differences
 from isoscope.auditing.finding import VERDICTS
 from isoscope.auditing.measure import Settings
 from isoscope.stores.databases.address import parse_address
@@ -41,12 +41,16 @@ if TYPE_CHECKING:
     from isoscope._report.pictures import Pictures
     from isoscope._report.svg import Chart
     from isoscope.auditing.audit import Audit
-    from isoscope.auditing.compare import Change, HeldOutComparison
+    from isoscope.auditing.compare import Agreement, Change, HeldOutComparison
     from isoscope.auditing.finding import Finding
 
 
 def render_heading(
-    audits: Sequence[Audit], baseline: Audit | None, agreement: float | None, held_out: HeldOutComparison | None = None
+    audits: Sequence[Audit],
+    baseline: Audit | None,
+    agreement: float | None,
+    held_out: HeldOutComparison | None = None,
+    spaces: Sequence[Agreement] = (),
 ) -> Markup:
     """Return the top of the page: the verdict of each space, their agreement, and the effect of a repair."""
     if len(audits) == 1:
@@ -64,6 +68,7 @@ def render_heading(
         tag("h1", *_render_titles([audit.source for audit in audits])),
         _render_repair_effect(audits[0], audits[1], held_out) if held_out is not None else None,
         tag("p", _describe_agreement(agreement), class_="lede") if agreement is not None else None,
+        tag("p", f"On {spaces[0].rows:,} rows: {'; '.join(map(str, spaces))}.", class_="hint") if spaces else None,
         tag(
             "div",
             *(
@@ -172,6 +177,7 @@ def _render_drift(audit: Audit, baseline: Audit) -> Markup:
         ),
         tag("p", f"The two audits differ in their settings: {caution}.", class_="doubt") if caution else None,
         tag("ul", *rows) if turned else None,
+        tag("p", UNSEEN_CHANGES, class_="hint"),
         class_="drift",
     )
 
@@ -205,6 +211,7 @@ def render_page(
     baseline: Audit | None = None,
     agreement: float | None = None,
     held_out: HeldOutComparison | None = None,
+    spaces: Sequence[Agreement] = (),
 ) -> str:
     """Return one audit, or several side by side, as a self-contained HTML document.
 
@@ -218,6 +225,9 @@ def render_page(
         The share of nearest neighbors that two spaces have in common.
     held_out : HeldOutComparison, optional
         The repair that was applied between two audits of the same rows; the page shows what it made better or worse.
+
+    spaces : sequence of Agreement
+        CKA, Procrustes distance and mutual nearest neighbors of two spaces.
 
     Examples
     --------
@@ -240,7 +250,7 @@ def render_page(
         join_words([audit.source for audit in audits]),
         audits[0].version,
         tag("a", "Skip to the findings", href="#findings", class_="skip"),
-        render_heading(audits, baseline, agreement, held_out),
+        render_heading(audits, baseline, agreement, held_out, spaces),
         tag(
             "main",
             _render_findings(audits, baseline, held_out),

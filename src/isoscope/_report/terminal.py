@@ -19,13 +19,19 @@ from isoscope._core.errors import InputError
 from isoscope._core.printable import escape_controls
 from isoscope._report.narrate import format_interval, format_signed
 from isoscope._report.row_lists import render_worst_text
-from isoscope.auditing.compare import Change, align_findings, compare_findings, describe_setting_differences
+from isoscope.auditing.compare import (
+    UNSEEN_CHANGES,
+    Change,
+    align_findings,
+    compare_findings,
+    describe_setting_differences,
+)
 from isoscope.auditing.finding import VERDICTS, format_number, format_percentage
 
 if TYPE_CHECKING:
     from isoscope.advising.advise import Advice, Trial
     from isoscope.auditing.audit import Audit
-    from isoscope.auditing.compare import HeldOutComparison
+    from isoscope.auditing.compare import Agreement, HeldOutComparison
     from isoscope.auditing.finding import Finding
     from isoscope.auditing.grouped import GroupedAudit
     from isoscope.sketching.sketch import Sketch
@@ -130,7 +136,9 @@ def _render_changes(baseline: Audit, audit: Audit) -> RenderableType:
     ]
     changes = [change for change in compare_findings(baseline, audit) if change.direction != "same"]
     parts += [Text(str(change), CHANGE_STYLES.get(change.trend, "")) for change in changes]
-    return Group(*parts) if changes else Group(*parts, Text("no finding has changed by more than its interval"))
+    if not changes:
+        parts.append(Text("no finding has changed by more than its interval"))
+    return Group(*parts, Text(UNSEEN_CHANGES, "dim"))
 
 
 def render_moments(sketch: Sketch, name: str) -> Group:
@@ -163,12 +171,15 @@ def render_moments(sketch: Sketch, name: str) -> Group:
 
 
 def render_side_by_side(
-    audits: Sequence[Audit], agreements: Sequence[float | None], held_out: HeldOutComparison | None = None
+    audits: Sequence[Audit],
+    agreements: Sequence[float | None],
+    held_out: HeldOutComparison | None = None,
+    spaces: Sequence[Sequence[Agreement]] = (),
 ) -> Group:
     """Return a table of several audits, with the share of neighbors that each space shares with the first.
 
-    Two audits, before and after a repair, get an additional column: whether the repair made the finding better or
-    worse.
+    `spaces` compares the first space with each of the others. Two audits, before and after a repair, get an additional
+    column: whether the repair made the finding better or worse.
     """
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("")
@@ -197,6 +208,11 @@ def render_side_by_side(
             share = format_number(agreement, "share")
             words = f"On average, {share} of a row's nearest neighbors in {here} are also nearest neighbors in {where}."
             parts += [Text(), Text(words)]
+    for other, measures in zip(audits[1:], spaces, strict=False):
+        if measures:
+            where = "" if len(audits) == 2 else f" ({audits[0].source} and {other.source})"
+            listed = "; ".join(map(str, measures))
+            parts.append(Text(f"On {measures[0].rows:,} rows{where}: {listed}.", "dim"))
     return Group(*parts)
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from isoscope._core.errors import InputError
+from isoscope._core.formulas import jackknife_error, student_interval
 from isoscope._io.json import jsonable
 from isoscope.auditing.finding import VERDICTS
+from isoscope.metrics.correspondence import cka, mutual_knn, procrustes_distance
 
 if TYPE_CHECKING:
     from isoscope.auditing.audit_result import Audit
@@ -18,6 +21,12 @@ if TYPE_CHECKING:
 
 Direction = Literal["better", "worse", "moved", "same", "new", "gone"]
 """The direction in which a finding changed from one audit to the next."""
+
+UNSEEN_CHANGES = (
+    "An audit does not see changes that keep the shape, such as a rotation or another model of the same shape: use "
+    "isoscope same OLD NEW."
+)
+"""What a comparison with a baseline cannot show."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +117,58 @@ def align_findings(audits: Sequence[Audit]) -> list[tuple[str, list[Finding | No
 def neighbor_agreements(audits: Sequence[Audit]) -> list[float | None]:
     """Return the `neighbor_agreement` between the first audit and each later one."""
     return [neighbor_agreement(audits[0], other) for other in audits[1:]]
+
+
+_COMPARED_ROWS = 1_000  # rows whose vectors in two spaces are compared
+_JACKKNIFE_PARTS = 10
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How well two spaces with the same rows agree: the value, and the ends of its 95% interval."""
+
+    name: str
+    title: str
+    value: float
+    low: float
+    high: float
+    rows: int
+
+    def __str__(self) -> str:
+        return f"{self.title} {self.value:.3f} [{self.low:.3f} … {self.high:.3f}]"
+
+
+def compare_spaces(a: Audit, b: Audit) -> list[Agreement]:
+    """Return CKA, Procrustes distance and mutual nearest neighbors of two spaces; none if their rows differ.
+
+    The intervals come from a jackknife over groups of rows.
+    """
+    if a.measured is None or b.measured is None or a.n != b.n:
+        return []
+    first, second = a.measured.sample, b.measured.sample
+    if not np.array_equal(first.rows, second.rows):
+        return []
+    at = first.first(_COMPARED_ROWS)
+    X, Y = (sample.vectors[at].astype(np.float64) for sample in (first, second))
+    k = min(10, len(at) - 1 - -(-len(at) // _JACKKNIFE_PARTS))
+    if k < 1 or len(at) < 2 * _JACKKNIFE_PARTS:
+        return []
+    measures: tuple[tuple[str, str, Callable[[np.ndarray, np.ndarray], float]], ...] = (
+        ("cka", "CKA", lambda x, y: float(cka(x, y))),
+        ("procrustes", "Procrustes distance", lambda x, y: float(procrustes_distance(x, y))),
+        ("mutual_knn", f"mutual {k}-NN", lambda x, y: float(mutual_knn(x, y, k, metric=a.settings.metric))),
+    )
+    parts = np.arange(len(at)) % _JACKKNIFE_PARTS
+    found = []
+    for name, title, measure in measures:
+        try:
+            value = measure(X, Y)
+            left = [measure(X[parts != part], Y[parts != part]) for part in range(_JACKKNIFE_PARTS)]
+        except InputError:  # all rows of one space are equal
+            continue
+        low, high = student_interval(value, jackknife_error(left), a.settings.confidence, _JACKKNIFE_PARTS - 1)
+        found.append(Agreement(name, title, value, max(low, 0.0), min(high, 1.0), len(at)))
+    return found
 
 
 def describe_setting_differences(before: Audit, after: Audit) -> list[str]:

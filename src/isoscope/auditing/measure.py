@@ -17,6 +17,7 @@ from isoscope._core.pairs import NeighborSearch, nearest_neighbors
 from isoscope._core.random import check_seed
 from isoscope.auditing.grouping import drop_single_groups
 from isoscope.auditing.metric_lists import list_overlaps
+from isoscope.auditing.mixed_spaces import MIXED_ROWS, find_mixed_spaces
 from isoscope.auditing.near_duplicates import near_duplicates, typical_distance
 from isoscope.auditing.passes import NeighborTally, PartitionTally, RowScaling, first_pass, principal_axes, second_pass
 from isoscope.auditing.structure import LID_SEARCH_ROWS, cluster_rows, label_scores, local_distances
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from isoscope._core.cosine_histogram import CosineHistogram
     from isoscope._core.types import Metric, Missing, Zeros
     from isoscope._io.progress import Progress
+    from isoscope.auditing.mixed_spaces import MixedSpaces
     from isoscope.auditing.near_duplicates import NearDuplicates
     from isoscope.auditing.passes import Axes, FirstPass
     from isoscope.auditing.structure import LocalDistances
@@ -155,6 +157,10 @@ class Measurements:
     queries: QueryNeighbors | None
     types: TypeCosines | None
     """The mean cosines within and across token types."""
+    mixed: MixedSpaces | None = None
+    """Whether the rows come from two spaces; the rows are those at `mixed_positions`."""
+    mixed_positions: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    """The positions in the sample of the rows that were examined for two spaces."""
     columns: dict[str, str] = field(default_factory=dict)
     n_dropped_types: int = 0
     skipped: dict[str, str] = field(default_factory=dict)
@@ -255,6 +261,7 @@ class MeasurementRun:
         centered = principal_axes(sketch, sample, centered=True)
         clusters = cluster_rows(sample.vectors[at], centered, settings.seed, skipped)
         local = self._local_distances(centered, around)
+        mixed_at = sample.first(MIXED_ROWS)
         progress("barcode", 0, 0.0)
         bar_rows = self.placed(sample.vectors[sample.first(_BARCODE_ROWS)])
         partition, unit_partition = self.sums.log_partitions()
@@ -283,6 +290,8 @@ class MeasurementRun:
             shuffled_scores=shuffled,
             queries=queries,
             types=self.first.types,
+            mixed=find_mixed_spaces(sample.vectors[mixed_at], settings.seed),
+            mixed_positions=mixed_at,
             columns=self.columns,
             n_dropped_types=self.first.n_dropped_types,
             skipped=skipped,

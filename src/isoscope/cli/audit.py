@@ -47,7 +47,7 @@ from isoscope.cli.session import (
 
 if TYPE_CHECKING:
     from isoscope.auditing.audit import Audit
-    from isoscope.auditing.compare import Change, HeldOutComparison
+    from isoscope.auditing.compare import Agreement, Change, HeldOutComparison
     from isoscope.auditing.grouped import GroupedAudit
     from isoscope.auditing.similarity import Similarity
     from isoscope.stores.store import Store
@@ -272,19 +272,31 @@ def _write_rows(result: Audit, path: Path | None) -> None:
 
 def _report_several(results: list[Audit], html: Path | None, json: Path | None) -> None:
     """Write and show audits of several sources side by side."""
-    from isoscope.auditing.compare import neighbor_agreements
+    from dataclasses import asdict
 
+    from isoscope.auditing.compare import compare_spaces, neighbor_agreements
+
+    agreements = [compare_spaces(results[0], other) for other in results[1:]]
     if json is not None:
         shared = neighbor_agreements(results)
         agreement = shared[0] if len(shared) == 1 else shared
-        write_json_output(_comparison_dict(results, agreement=agreement), json)
-    show_comparison(results, html, printed=json != STDOUT)
+        spaces = [[asdict(each) for each in one] for one in agreements]
+        write_json_output(_comparison_dict(results, agreement=agreement, correspondence=spaces), json)
+    show_comparison(results, html, printed=json != STDOUT, agreements=agreements)
 
 
 def show_comparison(
-    results: list[Audit], html: Path | None, *, printed: bool = True, held_out: HeldOutComparison | None = None
+    results: list[Audit],
+    html: Path | None,
+    *,
+    printed: bool = True,
+    held_out: HeldOutComparison | None = None,
+    agreements: Sequence[Sequence[Agreement]] = (),
 ) -> None:
-    """Write audits side by side to a page and show them on the terminal."""
+    """Write audits side by side to a page and show them on the terminal.
+
+    `agreements` compares the first space with each of the others.
+    """
     from isoscope._io.files import atomic_replace
     from isoscope._report.terminal import render_side_by_side
     from isoscope.auditing.compare import neighbor_agreements
@@ -295,10 +307,12 @@ def show_comparison(
 
         with atomic_replace(html) as temporary:
             agreement = shared[0] if len(shared) == 1 else None
-            temporary.write_text(render_page(results, agreement=agreement, held_out=held_out), encoding="utf-8")
+            spaces = agreements[0] if len(agreements) == 1 else ()
+            page = render_page(results, agreement=agreement, held_out=held_out, spaces=spaces)
+            temporary.write_text(page, encoding="utf-8")
         report_written(html)
     if printed:
-        show(render_side_by_side(results, shared, held_out))
+        show(render_side_by_side(results, shared, held_out, agreements))
 
 
 def _report_groups(results: list[GroupedAudit], html: Path | None, json: Path | None) -> None:

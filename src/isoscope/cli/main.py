@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from isoscope._core.errors import InputError, ParameterError
-from isoscope.cli import advise, audit, compress, demo, embed, finetune, repair, stores, study, threshold
+from isoscope.cli import advise, audit, compress, demo, embed, finetune, repair, same, stores, study, threshold
 from isoscope.cli.session import (
     BAD_INPUT,
     INTERNAL,
@@ -39,9 +39,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
     rich_markup_mode=None,
-    epilog="Exit codes: 0 success; 1 the --fail-on threshold was reached; 2 bad input; 130 interrupted.",
+    epilog="Exit codes: 0 success; 1 the --fail-on threshold was reached, or the answer is negative (threshold: no cut; "
+    "same: not the same; compress: nothing smaller) or undecided; 2 bad input; 130 interrupted.",
 )
-for _module in (demo, audit, stores, repair, advise, threshold, compress, embed, finetune, study):
+for _module in (demo, audit, stores, repair, advise, threshold, same, compress, embed, finetune, study):
     app.add_typer(_module.commands)
 
 _DISK_FULL_MESSAGES = ("No space left on device", "PytorchStreamWriter failed writing file")

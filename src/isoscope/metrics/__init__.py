@@ -8,6 +8,9 @@ if TYPE_CHECKING:
     from isoscope.metrics.clusters import ClusterChoice as ClusterChoice
     from isoscope.metrics.clusters import choose_clusters as choose_clusters
     from isoscope.metrics.clusters import silhouette as silhouette
+    from isoscope.metrics.correspondence import cka as cka
+    from isoscope.metrics.correspondence import mutual_knn as mutual_knn
+    from isoscope.metrics.correspondence import procrustes_distance as procrustes_distance
     from isoscope.metrics.cosine import cosine_contribution as cosine_contribution
     from isoscope.metrics.cosine import inter_similarity as inter_similarity
     from isoscope.metrics.cosine import intra_similarity as intra_similarity
@@ -55,5 +58,6 @@ else:
             "objectives": ["classifier_objective", "isotropy_objective", "silhouette_objective", "triplet_objective"],
             "topology": ["h0_barcode", "persistent_entropy", "select_bars"],
             "hypersphere": ["alignment", "uniformity"],
+            "correspondence": ["cka", "mutual_knn", "procrustes_distance"],
         },
     )

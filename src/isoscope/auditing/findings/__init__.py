@@ -34,6 +34,7 @@ _JUDGES: dict[str, Callable[[Evidence], Iterator[Finding]]] = {
     "broken_rows": rows.broken_rows,
     "duplicates": rows.duplicates,
     "near_duplicates": rows.near_duplicates,
+    "mixed_spaces": rows.mixed_spaces,
     "intrinsic_dimension": neighborhoods.intrinsic_dimension,
     "two_nn": neighborhoods.two_nn,
     "hubness": neighborhoods.hubness,

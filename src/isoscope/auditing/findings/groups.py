@@ -42,7 +42,8 @@ def clusters(e: Evidence) -> Iterator[Finding]:
     ]
     adjusted = float(np.mean(cosines))
     inside, outside = (1 + score * (e.d - 1) for score in (inner_score, global_score))  # dimensions in use
-    apart = choice.n_clusters > 1 and inside > outside * (1 + SHARE_LOOK)
+    mixed = e.m.mixed is not None and e.m.mixed.is_mixed
+    apart = not mixed and choice.n_clusters > 1 and inside > outside * (1 + SHARE_LOOK)
     judged = Range(
         (-math.inf, math.inf if not apart else math.nextafter(MIN_SILHOUETTE, 0)),
         (-math.inf, math.inf),
@@ -51,7 +52,10 @@ def clusters(e: Evidence) -> Iterator[Finding]:
         + ('; the verdict is "look" because the space is more isotropic inside the clusters' if apart else ""),
     )
     in_labels = _explained_label_entropy(e) if choice.n_clusters > 1 else None
-    if choice.n_clusters == 1:
+    if mixed:
+        meaning = "Not interpreted: the rows come from two spaces, and the groups found here separate these spaces."
+        advice = "Remove the rows of the other space first; see the finding on rows of another space."
+    elif choice.n_clusters == 1:
         meaning = "The rows form one cluster: 2 to 15 clusters fit them no better than random data of the same shape."
         advice = "Leave it."
     else:

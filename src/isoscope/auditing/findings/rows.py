@@ -21,6 +21,7 @@ from isoscope.auditing.findings.evidence import (
     SHARE_SOURCE,
 )
 from isoscope.auditing.measure import LIST_LENGTH
+from isoscope.auditing.mixed_spaces import MIN_MIXED_ROWS
 from isoscope.auditing.near_duplicates import CLOSE_SHARE, FALSE_DISCOVERY_RATE
 
 if TYPE_CHECKING:
@@ -188,6 +189,54 @@ def near_duplicates(e: Evidence) -> Iterator[Finding]:
             "exact": complete,
             "closest_rows": found.pairs[:_MAX_LISTED].tolist(),
             "closest_distances": found.distances[:_MAX_LISTED].tolist(),
+        },
+    )
+
+
+def mixed_spaces(e: Evidence) -> Iterator[Finding]:
+    """Judge the share of rows that come from another space, such as another model."""
+    found = e.m.mixed
+    if found is None:
+        raise TooFewRowsError(
+            f"fewer than {MIN_MIXED_ROWS} nonzero rows: too few to detect rows of another space among them"
+        )
+    share = found.share
+    judged = Range.lower_is_better(
+        math.nextafter(0.0, 1.0),
+        BROKEN_LOOK,
+        "null: topics of one model vary along similar directions, and no gap separates them; see docs/same.md",
+        0.0,
+    )
+    numbers = e.m.sample.rows[e.m.mixed_positions[found.other]]
+    if not found.is_mixed:
+        meaning, advice = "All rows seem to come from one space.", "Leave it."
+    else:
+        some = ", ".join(f"{row:,}" for row in numbers[:3].tolist())
+        meaning = (
+            f"The source holds vectors of two spaces: about {share * e.n:,.0f} rows come from another one, such as "
+            f"rows {some}, numbered from 0. Comparing them with the other rows gives meaningless results. They are not "
+            "a cluster or a topic."
+        )
+        advice = (
+            "List these rows with `isoscope same --within`, and embed them again with the model of the other rows. "
+            "Audit again before you act on other findings."
+        )
+    yield e.finding(
+        "mixed_spaces",
+        "Rows of another space",
+        share,
+        nulls.wilson_interval(share, found.rows) if found.is_mixed and found.rows < e.n else None,
+        judged,
+        meaning,
+        advice,
+        rows=found.rows,
+        form="share",
+        details={
+            "rows": numbers[:_MAX_LISTED].tolist(),
+            "alignment": found.alignment,
+            "excess": None if math.isinf(found.excess) else found.excess,
+            "cosine_of_means": found.mean_cosine,
+            "gap": found.gap,
         },
     )
 

@@ -1,0 +1,185 @@
+"""Write the sentences that answer whether two sets of vectors come from the same space."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from isoscope._core.errors import plural
+from isoscope.auditing.finding import format_number
+from isoscope.auditing.mixed_spaces import MAX_ALIGNMENT
+
+if TYPE_CHECKING:
+    from isoscope.comparing.same import Sameness
+
+RELATION_NAMES = {
+    "same": "unchanged vectors",
+    "rescaled": "one factor for all vectors",
+    "shifted": "one shift for all vectors",
+    "rotated": "a rotation (distances kept)",
+}
+"""The transformations of matched rows, for tables."""
+
+_CONSEQUENCES = {
+    "rescaled": (
+        "Cosines are the same as before. Inner products and Euclidean distances between old and new vectors are not: "
+        "divide the new vectors by the factor before you mix them with old ones."
+    ),
+    "shifted": (
+        "Euclidean distances within each set are the same, but cosines are not. Subtract the shift before you mix new "
+        "vectors with old ones."
+    ),
+    "rotated": (
+        "Searches within the new vectors find the same rows as before, but old and new vectors must not be mixed: "
+        "re-embed the whole index, or rotate it."
+    ),
+    "different": "Do not mix the two: embed queries and all rows of an index with the same model.",
+    "mixed": (
+        "A search compares vectors that are not comparable. Embed these rows again with the model of the other rows. "
+        "They are not a cluster or a topic."
+    ),
+}
+
+
+def same_headline(result: Sameness) -> str:
+    """Return the answer in one sentence."""
+    new, old = result.new, result.old
+    if result.answer == "mixed":
+        return f"{old} holds vectors of two spaces: about {_format_share(result)} of its rows come from another one."
+    if result.answer == "undecided":
+        return _undecided(result)
+    if result.evidence == "within":
+        return f"All rows of {old} seem to come from one space."
+    return {
+        "same": f"{new} and {old} are the same space."
+        if result.evidence == "pairs"
+        else f"No difference between {old} and {new} was found.",
+        "rescaled": f"{new} is {old} multiplied by {format_number(result.scale)}.",
+        "shifted": f"{new} is {old} moved by a constant vector.",
+        "rotated": f"{new} is a rotation of {old}.",
+        "different": f"{new} is not the same space as {old}."
+        if result.evidence in ("pairs", "dimensions")
+        else f"{new} differs from {old}.",
+    }[result.answer]
+
+
+def _format_share(result: Sameness) -> str:
+    return format_number(result.n_changed / max(result.compared, 1), "share")
+
+
+def _undecided(result: Sameness) -> str:
+    unit = {"pairs": "matched row", "within": "row"}.get(result.evidence, "row")
+    side = "" if result.evidence in ("pairs", "within") else " on each side"
+    text = f"This cannot be decided with {plural(result.compared, unit)}{side}"
+    if result.enough is None:
+        return f"{text}."
+    return f"{text}; about {result.enough:,} would be enough."
+
+
+def same_paragraph(result: Sameness) -> str:
+    """Return the answer, its reasons and its consequence in a few sentences."""
+    return " ".join(filter(None, [same_headline(result), describe_reasons(result)]))
+
+
+def describe_reasons(result: Sameness) -> str:
+    """Return the reasons for the answer and its consequence, without the headline."""
+    reasons = {
+        "dimensions": _describe_dimensions,
+        "pairs": _describe_pairs,
+        "rows": _describe_rows,
+        "sketches": _describe_sketches,
+        "within": _describe_within,
+    }[result.evidence](result)
+    consequence = _CONSEQUENCES.get(result.answer, "")
+    if result.answer == "different" and result.evidence in ("rows", "sketches"):
+        consequence = "Either the model or the content changed. Do not mix the two before you know which."
+    return " ".join(filter(None, [reasons, consequence]))
+
+
+def _describe_dimensions(result: Sameness) -> str:
+    return f"{result.old} has {result.d_old:,} dimensions and {result.new} has {result.d_new:,}."
+
+
+def _describe_pairs(result: Sameness) -> str:
+    if not result.fits:
+        return ""
+    kept, tolerance = result.fits[0], result.settings.tolerance
+    words = []
+    if result.answer == "same":
+        agree = "All" if not result.n_changed else f"{result.compared - result.n_changed:,} of"
+        words.append(
+            f"{agree} {result.compared:,} matched vectors agree: half of them moved by less than "
+            f"{format_number(max(result.residual or 0.0, 1e-6), 'power')} of the spread, and the tolerance is "
+            f"{tolerance:g}."
+        )
+    elif result.answer in ("rescaled", "shifted"):
+        words.append(
+            f"With {_describe_transformation(result)}, held-out vectors are predicted up to "
+            f"{format_number(max(result.residual or 0.0, 1e-6), 'power')} of the spread."
+        )
+    elif result.answer == "rotated":
+        words.append(
+            f"Distances between rows are the same as before, but each vector has turned by {result.angle:.0f}° on "
+            "average."
+        )
+    elif result.answer == "different" and kept.kept >= 0.5:
+        words.append(
+            f"{result.n_changed:,} of {result.compared:,} matched vectors moved by more than the tolerance of "
+            f"{tolerance:g} of the spread; the others did not."
+        )
+    elif result.answer == "different":
+        words.append(
+            f"{kept.kept:.0%} of {result.compared:,} matched vectors are within the tolerance of {tolerance:g} of the "
+            "spread, and no factor, shift or rotation maps one set to the other."
+        )
+    if result.answer != "same" and result.neighbors is not None:
+        words.append(f"On average, {10 * result.neighbors:.1f} of the 10 nearest neighbors of a row agree.")
+    return " ".join(words)
+
+
+def _describe_transformation(result: Sameness) -> str:
+    factor = "" if abs(result.scale - 1) < 1e-4 else f"a factor of {format_number(result.scale)}"
+    if result.answer == "rescaled":
+        return factor or "a factor near 1"
+    shift = f"a shift of {format_number(result.shift)} times the spread"
+    return f"{factor} and {shift}" if factor else shift
+
+
+def _describe_rows(result: Sameness) -> str:
+    if result.auc is None:
+        return ""
+    auc = f"{result.auc:.2f} (95% interval {result.auc_low:.2f} to {result.auc_high:.2f})"
+    rate = f"{result.error_rate or 0:.0%}"
+    if result.answer == "same":
+        return (
+            f"A classifier cannot tell held-out old rows from new ones: its AUC is {auc}, and 0.5 is chance. The tests "
+            f"of the means and second moments find no difference either. All tests together err in at most {rate} of "
+            "such cases."
+        )
+    if result.answer == "undecided":
+        return f"The tests find no difference, but they could miss a changed model. The AUC of a classifier is {auc}."
+    decisive = next((test for test in result.tests if test.name == result.decided_by), None)
+    reason = "" if decisive is None else f"The test of the {decisive.title} decided (p = {decisive.p_value:.2g}). "
+    kind = ""
+    if result.answer in ("rescaled", "shifted"):
+        kind = f"With {_describe_transformation(result)}, no difference remains. "
+    return (
+        f"{reason}{kind}A classifier tells held-out old rows from new ones with an AUC of {auc}. All tests together "
+        f"raise a false alarm in at most {rate} of cases."
+    )
+
+
+def _describe_sketches(result: Sameness) -> str:
+    if not result.tests:
+        return ""
+    parts = ", ".join(
+        f"{test.title} {format_number(test.value)} (limit {format_number(test.limit)})" for test in result.tests
+    )
+    return f"From the sums of both sides: {parts}."
+
+
+def _describe_within(result: Sameness) -> str:
+    if result.answer != "mixed":
+        return ""
+    if result.details.get("alignment", 0.0) < MAX_ALIGNMENT:
+        return "These rows vary along other directions than the rest, unlike topics of one model."
+    return "A gap separates these rows from the rest that topics of one model do not have."

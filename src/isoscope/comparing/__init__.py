@@ -1,0 +1,1 @@
+"""Compare two sets of vectors, and decide whether they come from the same space."""

@@ -1,0 +1,494 @@
+"""The function `same` and its result: whether two sets of vectors come from one space, and the test that decided."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+import isoscope
+from isoscope._core.arrays import check_integer, check_real
+from isoscope._core.errors import ParameterError, TooFewRowsError, plural
+from isoscope._core.missing import check_missing, check_zeros, drop_policy
+from isoscope._core.random import check_seed
+from isoscope._io.json import jsonable
+from isoscope._io.progress import show_progress
+from isoscope._render import Result, render
+from isoscope.auditing.mixed_spaces import MIN_MIXED_ROWS, MIXED_ROWS, assign_spaces, find_mixed_spaces
+from isoscope.comparing.paired import are_codes, compare_pairs, rounding_error
+from isoscope.comparing.sides import (
+    match_rows,
+    open_side,
+    read_pairs,
+    read_sample,
+    read_sketch,
+    repeated_groups,
+)
+from isoscope.comparing.two_sample import (
+    CLEAR_AUC,
+    LEVEL,
+    MIN_ROWS,
+    TEST_ROWS,
+    SpaceMoments,
+    compare_moments,
+    compare_rows,
+)
+from isoscope.engines.engine import open_engine
+from isoscope.metrics.correspondence import cka, mutual_knn
+
+if TYPE_CHECKING:
+    from isoscope._core.types import Missing, Seed, Zeros
+    from isoscope._io.progress import Progress
+    from isoscope.comparing.paired import Fit
+    from isoscope.comparing.sides import (
+        PairedRows,
+        Pairing,
+        RowMatch,
+        Side,
+    )
+    from isoscope.comparing.two_sample import (
+        Comparison,
+        Test,
+    )
+    from isoscope.engines.engine import Engine
+
+SCHEMA = "isoscope.same/1"
+"""The JSON schema; its version increases if readers of the old schema would misread the new one."""
+
+Answer = Literal["same", "rescaled", "shifted", "rotated", "different", "mixed", "undecided"]
+Evidence = Literal["pairs", "rows", "sketches", "dimensions", "within"]
+"""What an answer is based on: matched rows, samples of both sides, sums of both sides, the number of dimensions, or the
+rows of one source."""
+
+_LISTED_IDS = 1_000
+_NEIGHBOR_ROWS = 2_000  # matched rows whose neighbors are compared
+_CONTENT_NOTE = (
+    "Rows that do not correspond cannot tell a changed model from changed content. To be sure, keep a canary "
+    "(isoscope canary) and compare the vectors of the same texts."
+)
+
+
+@dataclass(frozen=True)
+class SameSettings:
+    """The options of a comparison that affect its result."""
+
+    pair: Pairing = "auto"
+    tolerance: float = 0.05
+    sample: int = 20_000
+    seed: int = 0
+    missing: Missing = "error"
+    zeros: Zeros = "keep"
+    layer: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < check_real(self.tolerance, "tolerance") < 1:
+            raise ParameterError(f"tolerance is {self.tolerance}: need a number between 0 and 1, such as 0.05")
+        if check_integer(self.sample, "sample") < 100:
+            raise ParameterError(f"sample is {self.sample}: need at least 100 rows")
+        check_missing(self.missing)
+        check_zeros(self.zeros)
+
+
+@dataclass(repr=False)
+class Sameness(Result):
+    """Whether two sets of vectors come from one space: `answer`, and the evidence for it.
+
+    `bool(result)` is True if the answer is "same".
+    """
+
+    answer: Answer
+    evidence: Evidence
+    old: str
+    new: str
+    n_old: int
+    n_new: int
+    d_old: int
+    d_new: int
+    settings: SameSettings
+    compared: int = 0
+    """The number of matched rows, or of rows on each side, that were compared."""
+    tests: list[Test] = field(default_factory=list)
+    """The two-sample tests, for rows that do not correspond."""
+    fits: list[Fit] = field(default_factory=list)
+    """The transformations that were tried, for matched rows."""
+    decided_by: str = ""
+    """The name of the test or transformation that decided."""
+    error_rate: float | None = None
+    """How often the answer "different" is given for two random parts of one set; None for matched rows."""
+    scale: float = 1.0
+    shift: float = 0.0
+    """The length of the shift, relative to the spread of the new vectors."""
+    angle: float | None = None
+    """The mean angle in degrees by which a rotation turns a vector."""
+    residual: float | None = None
+    """The median distance between a vector and its prediction, relative to the spread of the new vectors."""
+    cosines: tuple[float, float, float] | None = None
+    """The 1st, 50th and 99th percentile of the cosines of matched rows."""
+    auc: float | None = None
+    """How well a classifier tells held-out old rows from new ones: 0.5 is chance, 1 is perfect."""
+    auc_low: float | None = None
+    auc_high: float | None = None
+    cka: float | None = None
+    neighbors: float | None = None
+    """The mean share of the 10 nearest neighbors that matched rows have in common."""
+    enough: int | None = None
+    """The number of rows with which the question can be decided, if it is undecided; None if no number is enough."""
+    changed: list[Any] = field(default_factory=list)
+    """The ids of matched rows that changed while most did not; for `within`, the ids of the rows of the other space."""
+    n_changed: int = 0
+    details: dict[str, float] = field(default_factory=dict)
+    """Additional numbers by name; for `within`, the measurements of `isoscope.audit`'s finding `mixed_spaces`."""
+    notes: list[str] = field(default_factory=list)
+    version: str = ""
+
+    def __bool__(self) -> bool:
+        return self.answer == "same"
+
+    def __repr__(self) -> str:
+        return f"Sameness({self.answer}: {self.old}, {self.new})"
+
+    @property
+    def headline(self) -> str:
+        """The answer in one sentence."""
+        return str(render("Sameness", "headline", self))
+
+    @property
+    def paragraph(self) -> str:
+        """The answer and its reasons in a few sentences."""
+        return str(render("Sameness", "paragraph", self))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as JSON-compatible values; see docs/same.md."""
+        content: dict[str, Any] = jsonable(
+            {
+                "schema": SCHEMA,
+                "isoscope": self.version,
+                "answer": self.answer,
+                "evidence": self.evidence,
+                "decided_by": self.decided_by,
+                "error_rate": self.error_rate,
+                "old": {"name": self.old, "rows": self.n_old, "dimensions": self.d_old},
+                "new": {"name": self.new, "rows": self.n_new, "dimensions": self.d_new},
+                "compared": self.compared,
+                "settings": asdict(self.settings),
+                "headline": self.headline,
+                "paragraph": self.paragraph,
+                "transformation": {"scale": self.scale, "shift": self.shift, "angle": self.angle},
+                "residual": self.residual,
+                "cosines": self.cosines,
+                "auc": {"value": self.auc, "low": self.auc_low, "high": self.auc_high},
+                "cka": self.cka,
+                "neighbors": self.neighbors,
+                "tests": [{**asdict(test), "rejects": test.rejects} for test in self.tests],
+                "fits": [{**asdict(fit), "fits": fit.fits} for fit in self.fits],
+                "enough": self.enough,
+                "changed": self.changed,
+                "n_changed": self.n_changed,
+                "details": self.details,
+                "notes": self.notes,
+            }
+        )
+        return content
+
+
+def same(
+    old: Any,
+    new: Any = None,
+    *,
+    within: bool = False,
+    pair: Pairing = "auto",
+    tolerance: float = 0.05,
+    vectors: str | None = None,
+    ids: str | None = None,
+    text: str | None = None,
+    groups: str | None = None,
+    layer: int | None = None,
+    sample: int = 20_000,
+    seed: Seed = 0,
+    missing: Missing = "error",
+    zeros: Zeros = "keep",
+    progress: bool | Progress = False,
+    engine: Any = "local",
+) -> Sameness:
+    """Decide whether two sets of vectors come from the same space.
+
+    Rows that correspond, by id or text, are compared directly: the answer is "same", "rescaled", "shifted", "rotated"
+    or "different". Other rows are compared as two samples, which cannot show a rotation. If there are too few rows,
+    the answer is "undecided".
+
+    Parameters
+    ----------
+    old, new : path, array, DataFrame, Dataset, store or Sketch
+        The vectors before and after a change: anything that `open_store` opens, a sketch or its file, or a canary file
+        that `isoscope.canary` wrote.
+    within : bool
+        Whether to look for rows of another space inside `old`, such as an index that holds vectors of two models. Pass
+        no `new` then. The answer is "same" or "mixed", and `changed` lists the ids of the rows.
+    pair : {"auto", "ids", "text", "rows", "none"}
+        How rows correspond: by id, by text, by row number, or not at all. By default, by id or by text if both sources
+        have such a column and share values in it.
+    tolerance : float
+        How far a vector may move and still count as the same, relative to the spread of the vectors: the
+        root-mean-square distance from their mean. Rounding to 8 bits moves vectors by about 0.01.
+    vectors, ids, text, groups : str, optional
+        The columns of both sources; see `open_store`. Rows of one group depend on each other, such as the passages of a
+        document, and stay together in the tests.
+    layer : int, optional
+        The layer to read, if a source has hidden states of several.
+    sample : int
+        The largest number of matched rows to compare. Of rows that do not correspond, at most 1,000 on each side are
+        compared.
+    seed : int, sequence of int, SeedSequence, Generator or None
+        Random seed for samples and permutations.
+    missing : {"error", "drop"}
+        Raise an error for rows with a missing value, for repeated ids and for ids that only one side has; or leave them
+        out and report how many.
+    zeros : {"keep", "drop"}
+        Keep rows of zeros, or leave them out.
+    progress : bool or function
+        Whether to show a progress bar; or a function that is called with the stage, the number of rows read and the
+        share of the work done (0 to 1).
+    engine : {"local", "dask"}, address of a Dask scheduler, or dask.distributed.Client
+        Where the rows are read.
+
+    Examples
+    --------
+    >>> import numpy as np, isoscope
+    >>> X = np.random.default_rng(0).standard_normal((400, 16)) * np.arange(1, 17)
+    >>> isoscope.same(X[:200], X[200:]).answer, isoscope.same(X[:200], X[200:, ::-1]).answer
+    ('same', 'different')
+    >>> isoscope.same(X, X[:, ::-1], pair="rows").answer
+    'rotated'
+    """
+    settings = SameSettings(pair, tolerance, sample, check_seed(seed), missing, zeros, layer)
+    columns: dict[str, str | None] = {"vectors": vectors, "ids": ids, "text": text, "groups": groups}
+    if within == (new is not None):
+        raise ParameterError("pass old and new, or one source with within=True (CLI: --within)")
+    sides = [
+        open_side(source, what, layer=layer, missing=missing, zeros=zeros, columns=columns)
+        for source, what in ((old, "old"), *([] if within else [(new, "new")]))
+    ]
+    before, after = sides[0], sides[-1]
+    result = Sameness(
+        "different",
+        "dimensions",
+        before.name,
+        "" if within else after.name,
+        before.n,
+        after.n,
+        before.d,
+        after.d,
+        settings,
+        notes=[note for side in sides for note in side.notes],
+        version=isoscope.__version__,
+    )
+    if within:
+        with show_progress(progress) as report, open_engine(engine) as running:
+            _look_within(result, before, running, report)
+        return result
+    if before.d != after.d:
+        result.decided_by = "dimensions"
+        result.error_rate = 0.0
+        return result
+    with show_progress(progress) as report, open_engine(engine) as running:
+        match = match_rows(before, after, pair, missing)
+        if match is not None:
+            _compare_matched(result, before, after, match, running, report)
+        elif before.sketch is not None or after.sketch is not None:
+            _compare_sketches(result, before, after, running, report)
+        else:
+            _compare_samples(result, before, after, running, report)
+    return result
+
+
+# one source
+
+
+def _look_within(result: Sameness, side: Side, engine: Engine, progress: Progress) -> None:
+    """Look for rows of another space, and list their ids, or their row numbers if there are no ids."""
+    if side.store is None:
+        raise ParameterError("a sketch holds no rows: pass the source of the vectors to look within")
+    settings = result.settings
+    drop = drop_policy(settings.missing, settings.zeros)
+    sample = read_sample(side, settings.sample, settings.seed, drop, engine, progress)
+    progress("comparing covariances", 0, 0.0)
+    examined = sample.first(MIXED_ROWS)
+    found = find_mixed_spaces(sample.vectors[examined], settings.seed)
+    result.evidence, result.compared, result.decided_by = "within", len(sample), "mixed_spaces"
+    if found is None:
+        result.answer, result.enough = "undecided", MIN_MIXED_ROWS
+        return
+    result.answer = "mixed" if found.is_mixed else "same"
+    if math.isfinite(found.excess):
+        result.details = {
+            "alignment": found.alignment,
+            "excess": found.excess,
+            "cosine_of_means": found.mean_cosine,
+            "gap": found.gap,
+        }
+    if not found.is_mixed:
+        return
+    kept = np.delete(examined, found.other)
+    others = assign_spaces(sample.vectors, kept, examined[found.other])
+    rows = sample.rows[np.flatnonzero(others)]
+    names = side.store.column("ids", rows[:_LISTED_IDS]) if "ids" in side.store.columns else None
+    result.changed = (rows[:_LISTED_IDS] if names is None else names).tolist()
+    result.n_changed = len(rows)
+    if names is None:
+        result.notes.append("The source has no ids, so rows are listed by number, counted from 0.")
+    if len(sample) < side.n:
+        result.notes.append(f"A random sample of {len(sample):,} of {side.n:,} rows was examined.")
+
+
+# matched rows
+
+
+def _compare_matched(
+    result: Sameness, old: Side, new: Side, match: RowMatch, engine: Engine, progress: Progress
+) -> None:
+    settings = result.settings
+    rows = read_pairs(old, new, match, settings.sample, settings.seed, engine, progress)
+    result.evidence, result.compared = "pairs", len(rows.old)
+    result.notes += rows.notes
+    if len(rows.old) < 4:
+        result.answer, result.enough = "undecided", 4 * MIN_ROWS
+        return
+    before, after = _decode(rows)
+    rounding = max(rounding_error(rows.old), rounding_error(rows.new))
+    found = compare_pairs(before, after, tolerance=settings.tolerance, seed=settings.seed, rounding=rounding)
+    result.fits, result.cosines = list(found.fits), found.cosines
+    result.changed = rows.names[found.changed[:_LISTED_IDS]].tolist()
+    result.n_changed = len(found.changed)
+    result.scale, result.shift, result.angle = found.scale, found.shift, found.angle
+    if rounding:
+        result.notes.append(
+            f"One side holds integer codes, so a factor does not count as a change. Their rounding error is "
+            f"{rounding:.1%} of the spread."
+        )
+    chosen = found.chosen
+    if chosen is None:
+        result.answer, result.decided_by = "different", "pairs"
+        fewest = min(fit.needed for fit in found.fits)
+        if result.compared < fewest:
+            result.answer, result.enough = "undecided", fewest
+    elif not chosen.is_decided:
+        result.answer, result.decided_by, result.enough = "undecided", chosen.relation, chosen.needed
+    else:
+        result.answer = "same" if rounding and chosen.relation != "rotated" else chosen.relation
+        result.decided_by = chosen.relation
+    result.residual = (chosen or found.fits[0]).residual
+    _measure_correspondence(result, before, after)
+
+
+def _decode(rows: PairedRows) -> tuple[np.ndarray, np.ndarray]:
+    """Return the vectors; if one side holds signed codes, both are scaled to unit length.
+
+    Codes without a sign have a shift, which is found like any other.
+    """
+    if any(are_codes(part) and part.min() < 0 for part in (rows.old, rows.new)):
+        return _unit_length(rows.old), _unit_length(rows.new)
+    return rows.old, rows.new
+
+
+def _unit_length(vectors: np.ndarray) -> np.ndarray:
+    real = vectors.astype(np.float64)
+    lengths = np.linalg.norm(real, axis=1, keepdims=True)
+    return np.asarray(real / np.where(lengths > 0, lengths, 1))
+
+
+def _measure_correspondence(result: Sameness, old: np.ndarray, new: np.ndarray) -> None:
+    """Measure what a difference means: CKA, and the share of nearest neighbors in common."""
+    m = min(len(old), _NEIGHBOR_ROWS)
+    if m < 12:
+        return
+    a, b = old[:m].astype(np.float32), new[:m].astype(np.float32)
+    result.cka = float(cka(a, b))
+    result.neighbors = float(mutual_knn(a, b, k=10))
+
+
+# rows that do not correspond
+
+
+def _compare_samples(result: Sameness, old: Side, new: Side, engine: Engine, progress: Progress) -> None:
+    settings = result.settings
+    drop = drop_policy(settings.missing, settings.zeros)
+    size = min(TEST_ROWS, settings.sample)
+    samples = [read_sample(side, size, settings.seed + i, drop, engine, progress) for i, side in enumerate((old, new))]
+    rows = [sample.vectors.astype(np.float64) for sample in samples]
+    groups = [repeated_groups(sample) for sample in samples]
+    units = [len(part) if own is None else len(np.unique(own)) for part, own in zip(rows, groups, strict=True)]
+    result.evidence, result.compared = "rows", min(map(len, rows))
+    if min(units) < MIN_ROWS:
+        result.answer, result.enough = "undecided", 4 * MIN_ROWS
+        return
+    _check_spread(old, rows[0])
+    _check_spread(new, rows[1])
+    progress("permutation tests", 0, 0.0)
+
+    def compare(a: np.ndarray, b: np.ndarray) -> Comparison:
+        return compare_rows(a, b, old_groups=groups[0], new_groups=groups[1], seed=settings.seed)
+
+    found = compare(*rows)
+    _decide(result, found, min(units))
+    result.auc, result.auc_low, result.auc_high = found.auc, found.auc_low, found.auc_high
+    if any(own is not None for own in groups):
+        result.notes.append(f"Groups of rows that depend on each other stay together: {min(units):,} on a side.")
+    if result.answer == "different":
+        scale = _rms(rows[1]) / _rms(rows[0])
+        means = [part.mean(axis=0) for part in rows]
+        spread = _rms(rows[1] - means[1]) / _rms(rows[0] - means[0])
+        if not compare(rows[0], rows[1] / scale).differs:
+            result.answer, result.scale = "rescaled", scale
+        elif not compare(rows[0] - means[0], (rows[1] - means[1]) / spread).differs:
+            result.answer, result.scale = "shifted", spread
+            result.shift = float(np.linalg.norm(means[1] - spread * means[0])) / _rms(rows[1] - means[1])
+
+
+def _check_spread(side: Side, rows: np.ndarray) -> None:
+    if not np.ptp(rows, axis=0).any():
+        raise TooFewRowsError(f"all {plural(len(rows), 'row')} of {side.name} are equal: need rows that differ")
+
+
+def _rms(rows: np.ndarray) -> float:
+    return math.sqrt(float(np.mean(np.einsum("ij,ij->i", rows, rows))))
+
+
+def _compare_sketches(result: Sameness, old: Side, new: Side, engine: Engine, progress: Progress) -> None:
+    settings = result.settings
+    sketches = [read_sketch(side, settings.missing, settings.zeros, engine, progress) for side in (old, new)]
+    result.evidence, result.compared = "sketches", min(sketch.n for sketch in sketches)
+    if result.compared < MIN_ROWS:
+        result.answer, result.enough = "undecided", 4 * MIN_ROWS
+        return
+    before, after = (SpaceMoments.of(sketch) for sketch in sketches)
+    found = compare_moments(before, after)
+    _decide(result, found, min(before.n, after.n))
+    if result.answer == "different":
+        scale, spread = after.rms_length / before.rms_length, after.spread / before.spread
+        if not compare_moments(before, after.scaled(1 / scale)).differs:
+            result.answer, result.scale = "rescaled", scale
+        elif not compare_moments(before, after.scaled(1 / spread).moved(before.mean)).differs:
+            result.answer, result.scale = "shifted", spread
+            result.shift = float(np.linalg.norm(after.mean - spread * before.mean)) / after.spread
+    result.notes.append("A sketch holds only means and covariances; differences in other respects are not seen.")
+
+
+def _decide(result: Sameness, found: Comparison, n: int) -> None:
+    """Set the answer and the test that decided: the one with the smallest p-value, relative to its level."""
+    result.tests, result.error_rate = list(found.tests), LEVEL
+    if found.differs:
+        result.answer = "different"
+        result.decided_by = min(
+            found.tests, key=lambda test: (test.p_value or 0.0, -test.value / abs(test.limit or 1))
+        ).name
+    elif n < found.enough:
+        result.answer, result.enough = "undecided", found.enough
+    else:
+        result.answer = "same"
+        result.decided_by = "classifier" if found.auc is not None else "covariances"
+    result.notes.append(_CONTENT_NOTE)
+
+
+__all__ = ["CLEAR_AUC", "Sameness", "same"]

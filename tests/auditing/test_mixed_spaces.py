@@ -1,0 +1,85 @@
+"""Rows of another space: found at 30% and 5%, and not confused with topics or clusters."""
+
+import numpy as np
+import pytest
+
+import isoscope
+from isoscope.auditing.mixed_spaces import MIN_MIXED_ROWS, assign_spaces, find_mixed_spaces
+from tests.comparing.spaces import topics
+
+D = 96
+
+
+def mixture(share, seed=0, n=1_200, other=None):
+    X = topics(n, d=D, seed=seed)
+    Y = X[:, ::-1] if other is None else topics(n, d=D, seed=seed, model=other)
+    where = np.random.default_rng((seed, 9)).permutation(n) < share * n
+    return np.where(where[:, None], Y, X), where
+
+
+@pytest.mark.parametrize("other", [None, 1, 2], ids=["reversed", "model 1", "model 2"])
+@pytest.mark.parametrize("share", [0.3, 0.05])
+def test_rows_of_another_space_are_found(share, other):
+    X, where = mixture(share, other=other)
+    found = find_mixed_spaces(X, 0)
+    assert found.is_mixed
+    assert np.mean(np.isin(np.arange(len(X)), found.other) == where) > 0.98
+    assert found.share == pytest.approx(share, abs=0.02)
+
+
+def test_lengths_and_rotations_do_not_matter(rng):
+    X, _ = mixture(0.3)
+    turn = np.linalg.qr(rng.standard_normal((D, D)))[0].astype(np.float32)
+    expected = find_mixed_spaces(X, 0).other
+    np.testing.assert_array_equal(find_mixed_spaces(1e3 * X, 0).other, expected)
+    assert find_mixed_spaces(X @ turn, 0).is_mixed
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_topics_of_one_model_are_one_space(seed):
+    assert not find_mixed_spaces(topics(1_200, d=D, seed=seed), seed).is_mixed
+    far = topics(1_200, d=D, seed=seed, k=3)
+    far[:300] += 5 * far[0]  # a distant topic
+    assert not find_mixed_spaces(far, seed).is_mixed
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_isotropic_clusters_and_noise_are_one_space(seed):
+    rng = np.random.default_rng(seed)
+    noise = rng.standard_normal((800, D)).astype(np.float32)
+    centers = 8 * rng.standard_normal((5, D)).astype(np.float32)
+    for X in (noise, noise + centers[rng.integers(0, 5, 800)], noise + 10):
+        assert not find_mixed_spaces(X, seed).is_mixed
+
+
+def test_edges():
+    X, _ = mixture(0.3)
+    assert find_mixed_spaces(X[: MIN_MIXED_ROWS - 1], 0) is None
+    assert find_mixed_spaces(X[:, :4], 0) is None
+    zeros = X.copy()
+    zeros[:100] = 0
+    assert find_mixed_spaces(zeros, 0).is_mixed
+    assert not np.isin(find_mixed_spaces(zeros, 0).other, np.arange(100)).any()
+    assert not find_mixed_spaces(np.ones((400, D), np.float32), 0).is_mixed
+    copies = np.repeat(X[:20], 30, axis=0)
+    assert find_mixed_spaces(copies, 0) is not None
+
+
+def test_further_rows_are_assigned_by_their_neighbors():
+    X, where = mixture(0.3)
+    known = np.arange(400)
+    assigned = assign_spaces(X, known[~where[:400]], known[where[:400]])
+    assert np.mean(assigned == where) > 0.99
+
+
+def test_audit_reports_the_rows_and_does_not_call_them_clusters():
+    X, where = mixture(0.3, other=1)
+    audit = isoscope.audit(X)
+    found = audit["mixed_spaces"]
+    assert found.verdict == "bad"
+    assert set(found.details["rows"]) <= set(np.flatnonzero(where).tolist())
+    assert "same --within" in found.advice
+    assert "two spaces" in audit["clusters"].meaning
+    assert audit["clusters"].verdict == "ok"
+    assert isoscope.audit(topics(400, d=D))["mixed_spaces"].verdict == "ok"
+    assert "mixed_spaces" in isoscope.audit(X[:100]).skipped

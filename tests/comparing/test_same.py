@@ -1,0 +1,184 @@
+"""same: what each kind of input answers, and one line for input that cannot be compared."""
+
+import json
+
+import numpy as np
+import pytest
+
+import isoscope
+from isoscope import InputError, open_store, same
+from tests.comparing.spaces import topics
+
+X = topics(400)
+IDS = [f"d{i}" for i in range(400)]
+
+
+def store(rows, ids=IDS, **columns):
+    return open_store(rows, ids=ids[: len(rows)], **columns)
+
+
+def test_rows_are_matched_by_id_in_any_order():
+    order = np.random.default_rng(0).permutation(400)
+    found = same(store(X), open_store(2 * X[order], ids=[IDS[i] for i in order]))
+    assert (found.answer, found.evidence, found.compared) == ("rescaled", "pairs", 400)
+    assert found.scale == pytest.approx(2, rel=1e-5)
+    assert not found
+
+
+def test_rows_are_matched_by_text_without_ids():
+    found = same(open_store(X, text=IDS), open_store(X[::-1], text=IDS[::-1]))
+    assert (found.answer, found.evidence) == ("same", "pairs")
+    assert found
+
+
+@pytest.mark.parametrize("codes", ["one range", "a range for each vector"])
+def test_integer_codes_are_the_same_space(codes):
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    largest = np.abs(unit).max() if codes == "one range" else np.abs(unit).max(axis=1, keepdims=True)
+    found = same(store(unit), store(np.round(127 * unit / largest).astype(np.int8)))
+    assert found.answer == "same"
+    assert any("rounding" in note for note in found.notes)
+    assert same(store(unit), store(np.round(100 * unit[:, ::-1]).astype(np.int8))).answer == "rotated"
+
+
+def test_unpaired_rows_never_give_a_rotation():
+    assert same(X[:200], X[200:]).answer == "same"
+    turned = same(X[:200], X[200:, ::-1])
+    assert (turned.answer, turned.evidence) == ("different", "rows")
+    assert turned.auc > 0.9
+    assert turned.auc_low <= turned.auc <= turned.auc_high
+    assert any("canary" in note for note in turned.notes)
+
+
+def test_unpaired_rows_show_a_factor_and_a_shift():
+    assert same(X[:200], 3 * X[200:]).answer == "rescaled"
+    assert same(X[:200], X[200:] + 1).answer == "shifted"
+
+
+def test_sketches_and_their_files(tmp_path):
+    isoscope.sketch(X[:200]).save(tmp_path / "old.sketch")
+    for new in (X[200:], isoscope.sketch(X[200:])):
+        found = same(tmp_path / "old.sketch", new)
+        assert (found.answer, found.evidence) == ("same", "sketches")
+    assert same(tmp_path / "old.sketch", X[200:, ::-1]).answer == "different"
+    assert same(isoscope.sketch(X[:200]), isoscope.sketch(2 * X[200:])).answer == "rescaled"
+
+
+def test_other_dimensions_are_a_different_space():
+    found = same(X, X[:, :10])
+    assert (found.answer, found.evidence) == ("different", "dimensions")
+    assert "48" in found.paragraph
+    assert "10" in found.paragraph
+
+
+def test_few_rows_are_undecided_and_the_number_that_is_enough_decides():
+    found = same(X[:15], X[15:30])
+    assert found.answer == "undecided"
+    assert f"about {found.enough:,} would be enough" in found.headline
+    paired = same(X[:6], X[:6], pair="rows")
+    assert paired.answer == "undecided"
+    assert same(X[: paired.enough], X[: paired.enough], pair="rows").answer == "same"
+
+
+def test_ids_that_only_one_side_has_are_an_error_or_left_out():
+    with pytest.raises(InputError, match=r"100 ids of old are not in new, first d300.*drop"):
+        same(store(X), store(X[:300]))
+    found = same(store(X), store(X[:300]), missing="drop")
+    assert (found.answer, found.compared) == ("same", 300)
+    assert any("100 ids" in note for note in found.notes)
+
+
+def test_repeated_ids_are_an_error_or_left_out():
+    ids = ["d1", *IDS[1:]]
+    with pytest.raises(InputError, match="1 id on several rows, first d1"):
+        same(store(X), store(X, ids))
+    assert same(store(X), store(X, ids), missing="drop").compared == 398
+
+
+def test_rows_with_another_text_are_left_out():
+    texts = [f"text {i}" for i in range(400)]
+    changed = ["new text", *texts[1:]]
+    Y = X.copy()
+    Y[0] = -Y[0]
+    found = same(store(X, text=texts), store(Y, text=changed))
+    assert (found.answer, found.compared, found.n_changed) == ("same", 399, 0)
+
+
+def test_rows_can_be_paired_by_number_or_not_at_all():
+    assert same(X, X[:, ::-1], pair="rows").answer == "rotated"
+    assert same(store(X), store(X[:, ::-1]), pair="none").answer == "different"
+    with pytest.raises(InputError, match="400 rows and new has 300"):
+        same(X, X[:300], pair="rows")
+    with pytest.raises(InputError, match="no ids"):
+        same(X, X, pair="ids")
+    with pytest.raises(InputError, match="sketch"):
+        same(isoscope.sketch(X), X, pair="rows")
+
+
+def test_incomplete_rows_and_rows_of_zeros_can_be_left_out():
+    Y = X.copy()
+    Y[3], Y[4] = np.nan, 0
+    with pytest.raises(InputError):
+        same(store(X), store(Y))
+    found = same(store(X), store(Y), missing="drop", zeros="drop")
+    assert (found.answer, found.compared) == ("same", 398)
+
+
+def test_a_sample_of_the_pairs_is_compared():
+    found = same(store(X), store(X), sample=100)
+    assert found.compared == 100
+    assert any("sample of 100 of 400" in note for note in found.notes)
+
+
+def test_groups_stay_together():
+    rng = np.random.default_rng(0)
+    rows = np.repeat(rng.standard_normal((60, 8)), 10, axis=0) + 0.2 * rng.standard_normal((600, 8))
+    groups = np.repeat(np.arange(30), 10)
+    sides = [open_store(part, groups=groups) for part in (rows[:300], rows[300:])]
+    assert same(rows[:300], rows[300:]).answer != "same"
+    assert same(*sides).answer in ("same", "undecided")
+
+
+def test_within_finds_the_rows_of_another_model():
+    Y = topics(900, d=96)
+    other = np.random.default_rng(1).permutation(900)[:90]
+    Y[other] = topics(900, d=96, model=1)[other]
+    ids = [f"d{i}" for i in range(900)]
+    found = same(open_store(Y, ids=ids), within=True)
+    assert found.answer == "mixed"
+    assert set(found.changed) == {ids[i] for i in other}
+    assert "cluster" in found.paragraph
+    assert same(topics(900, d=96), within=True).answer == "same"
+    assert same(Y[:50], within=True).answer == "undecided"
+
+
+@pytest.mark.parametrize("options", [{"tolerance": 0}, {"sample": 5}, {"missing": "no"}, {"pair": "x"}])
+def test_bad_options_are_one_line(options):
+    with pytest.raises(InputError) as error:
+        same(X, X, **options)
+    assert "\n" not in str(error.value)
+
+
+def test_one_or_two_sources_are_needed():
+    for arguments, options in (((X,), {}), ((X, X), {"within": True})):
+        with pytest.raises(InputError, match="within"):
+            same(*arguments, **options)
+    with pytest.raises(InputError, match="equal"):
+        same(np.ones((50, 4)), X[:50, :4])
+
+
+def test_json_is_versioned_and_complete(tmp_path):
+    for found in (same(X[:200], X[200:]), same(X, 2 * X, pair="rows"), same(X, X[:, :9])):
+        found.to_json(tmp_path / "same.json")
+        content = json.loads((tmp_path / "same.json").read_text(encoding="utf-8"))
+        assert content["schema"] == "isoscope.same/1"
+        assert content["answer"] == found.answer
+        assert content["headline"] == found.headline
+
+
+def test_dask_gives_the_same_answer(tmp_path):
+    pytest.importorskip("dask", reason="dask is not installed")
+    np.save(tmp_path / "old.npy", X[:200])
+    np.save(tmp_path / "new.npy", X[200:])
+    local, dask = (same(tmp_path / "old.npy", tmp_path / "new.npy", engine=e) for e in ("local", "dask"))
+    assert local.to_dict() == dask.to_dict()
