@@ -39,8 +39,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
     rich_markup_mode=None,
-    epilog="Exit codes: 0 success; 1 the --fail-on threshold was reached, or the answer is negative (threshold: no cut; "
-    "same: not the same; compress: nothing smaller) or undecided; 2 bad input; 130 interrupted.",
+    epilog="Exit codes: 0 success; 1 the --fail-on threshold was reached, or the answer is negative (threshold: no "
+    "cut; same: not the same; compress: nothing smaller) or undecided; 2 bad input; 130 interrupted.",
 )
 for _module in (demo, audit, stores, repair, advise, threshold, same, compress, embed, finetune, study):
     app.add_typer(_module.commands)
