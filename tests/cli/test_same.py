@@ -1,6 +1,7 @@
 """same and canary: the answer first, the exit code, the files, and one line for every error."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -94,10 +95,24 @@ def test_canary(folder, capsys):
     assert "rotation" in capsys.readouterr().out
 
 
+def test_ids_can_be_files(folder, capsys):
+    np.save("old.npy", X)
+    np.save("new.npy", X[::-1])
+    Path("old.txt").write_text("".join(f"d{i}\n" for i in range(len(X))))
+    Path("new.txt").write_text("".join(f"d{i}\n" for i in reversed(range(len(X)))))
+    assert main(["same", "old.npy", "new.npy", "--ids", "old.txt", "--new-ids", "new.txt"]) == 0
+    assert "300" in capsys.readouterr().out
+    assert main(["same", "old.parquet", "new.npy", "--new-ids", "new.txt"]) == 0
+    assert main(["canary", "old.npy", "-o", "canary.parquet", "--ids", "old.txt"]) == 0
+    assert main(["same", "canary.parquet", "new.npy", "--new-ids", "new.txt", "--missing", "drop"]) == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["same", "old.parquet"], "need OLD and NEW"),
+        (["same", "old.parquet", "a.parquet", "--ids", __file__], "--new-ids"),
+        (["same", "--within", "old.parquet", "--new-ids", "id"], "new_ids"),
         (["same", "--within", "old.parquet", "a.parquet"], "one source"),
         (["same", "old.parquet", "a.parquet"], "not in"),
         (["same", "old.parquet", "nothing.parquet"], "does not exist"),

@@ -31,6 +31,8 @@ from isoscope.cli.options import (
     open_engine,
     parse_columns,
     parse_policy,
+    resolve_entries,
+    resolve_ids,
 )
 from isoscope.cli.session import (
     FAIL_ON_REACHED,
@@ -73,6 +75,14 @@ def same(
     json: JsonOption = None,
     columns: ColumnsOption = None,
     ids: IdsOption = None,
+    new_ids: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column with the ids of NEW, or a file with one id per row.",
+            show_default="the column of --ids",
+        ),
+    ] = None,
     layer: LayerOption = None,
     sample: SampleOption = 20_000,
     seed: SeedOption = 0,
@@ -102,15 +112,11 @@ def same(
         raise ParameterError(
             f"{len(sources)} sources were passed: need {'one source with --within' if within else 'OLD and NEW'}"
         )
-    check_overwriting([html, json], list(sources))
+    check_overwriting([html, json], [*sources, ids, new_ids])
     check_output_folders(html, json)
-    roles = parse_columns(columns)
+    roles = resolve_ids(parse_columns(columns), ids)
     for role in roles.keys() - {"vectors", "ids", "text", "groups"}:
         raise ParameterError(f"same does not use --columns {role}=: it takes vectors=, ids=, text= and groups=")
-    if ids is not None:
-        if "ids" in roles:
-            raise ParameterError("--ids and --columns ids= are both set: pass only one of them")
-        roles["ids"] = ids
     with open_engine(engine, scheduler, workers) as running, InterruptibleProgressBar() as bar:
         result = run_same(
             sources[0],
@@ -118,6 +124,7 @@ def same(
             within=within,
             pair=cast(Any, pair.value),
             tolerance=tolerance,
+            new_ids=None if new_ids is None else resolve_entries(new_ids),
             layer=layer,
             sample=sample,
             seed=seed,
@@ -163,6 +170,7 @@ def canary(
         int, typer.Option(metavar="NUMBER", help="Number of random rows to keep if TEXTS is not passed.")
     ] = 300,
     columns: ColumnsOption = None,
+    ids: IdsOption = None,
     layer: LayerOption = None,
     seed: SeedOption = 0,
     missing: Annotated[
@@ -180,9 +188,9 @@ def canary(
 
     if source == str(output) or texts == str(output):
         raise ParameterError(f"{output} is an input of this command: choose another output file")
-    check_overwriting([output], [texts])
+    check_overwriting([output], [texts, ids])
     check_output_folders(output)
-    roles = parse_columns(columns)
+    roles = resolve_ids(parse_columns(columns), ids)
     for role in roles.keys() - {"vectors", "ids", "text"}:
         raise ParameterError(f"canary does not use --columns {role}=: it takes vectors=, ids= and text=")
     options: dict[str, Any] = {"rows": rows, "seed": seed, **parse_policy(missing, zeros)}

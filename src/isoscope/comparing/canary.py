@@ -21,7 +21,7 @@ from isoscope.stores.sampling import row_keys
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from isoscope._core.types import Missing, Seed, Zeros
+    from isoscope._core.types import Column, Missing, Seed, Zeros
     from isoscope.stores.store import Store
 
 SCHEMA = "isoscope.canary/1"
@@ -37,7 +37,7 @@ def canary(
     texts: Sequence[str] | None = None,
     rows: int = 300,
     vectors: str | None = None,
-    ids: str | None = None,
+    ids: Column | None = None,
     text: str | None = None,
     layer: int | None = None,
     seed: Seed = 0,
@@ -60,7 +60,9 @@ def canary(
         The texts or ids of the rows to keep. By default, `rows` random rows.
     rows : int
         The number of random rows to keep if `texts` is not passed.
-    vectors, ids, text : str, optional
+    ids : column name, or one value per row, optional
+        The ids of the rows.
+    vectors, text : str, optional
         The columns of the source; see `open_store`.
     layer : int, optional
         The layer to read, if the source has hidden states of several.

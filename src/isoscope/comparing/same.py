@@ -39,7 +39,7 @@ from isoscope.engines.engine import open_engine
 from isoscope.metrics.correspondence import cka, mutual_knn
 
 if TYPE_CHECKING:
-    from isoscope._core.types import Missing, Seed, Zeros
+    from isoscope._core.types import Column, Missing, Seed, Zeros
     from isoscope._io.progress import Progress
     from isoscope.comparing.paired import Fit
     from isoscope.comparing.sides import (
@@ -201,7 +201,8 @@ def same(
     pair: Pairing = "auto",
     tolerance: float = 0.05,
     vectors: str | None = None,
-    ids: str | None = None,
+    ids: Column | None = None,
+    new_ids: Column | None = None,
     text: str | None = None,
     groups: str | None = None,
     layer: int | None = None,
@@ -232,9 +233,12 @@ def same(
     tolerance : float
         How far a vector may move and still count as the same, relative to the spread of the vectors: the
         root-mean-square distance from their mean. Rounding to 8 bits moves vectors by about 0.01.
-    vectors, ids, text, groups : str, optional
+    vectors, text, groups : str, optional
         The columns of both sources; see `open_store`. Rows of one group depend on each other, such as the passages of a
         document, and stay together in the tests.
+    ids, new_ids : column name, or one value per row, optional
+        The ids of the old and of the new rows. A column name in `ids` applies to both sources unless `new_ids` is
+        passed.
     layer : int, optional
         The layer to read, if a source has hidden states of several.
     sample : int
@@ -263,12 +267,17 @@ def same(
     'rotated'
     """
     settings = SameSettings(pair, tolerance, sample, check_seed(seed), missing, zeros, layer)
-    columns: dict[str, str | None] = {"vectors": vectors, "ids": ids, "text": text, "groups": groups}
     if within == (new is not None):
         raise ParameterError("pass old and new, or one source with within=True (CLI: --within)")
+    if within and new_ids is not None:
+        raise ParameterError("new_ids was passed with within=True: pass ids, which are those of the only source")
+    if new_ids is None and not within and not isinstance(ids, str | None):
+        raise ParameterError("ids has one value per row of old: pass new_ids too (CLI: --new-ids)")
+    columns: dict[str, Any] = {"vectors": vectors, "text": text, "groups": groups}
+    both = [(old, "old", ids)] if within else [(old, "old", ids), (new, "new", ids if new_ids is None else new_ids)]
     sides = [
-        open_side(source, what, layer=layer, missing=missing, zeros=zeros, columns=columns)
-        for source, what in ((old, "old"), *([] if within else [(new, "new")]))
+        open_side(source, what, layer=layer, missing=missing, zeros=zeros, columns={**columns, "ids": own})
+        for source, what, own in both
     ]
     before, after = sides[0], sides[-1]
     result = Sameness(
