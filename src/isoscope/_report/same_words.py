@@ -42,7 +42,7 @@ _CONSEQUENCES = {
 
 def same_headline(result: Sameness) -> str:
     """Return the answer in one sentence."""
-    new, old = result.new, result.old
+    old, new = _short_names(result)
     if result.answer == "mixed":
         return f"{old} holds vectors of two spaces: about {_format_share(result)} of its rows come from another one."
     if result.answer == "undecided":
@@ -96,7 +96,8 @@ def describe_reasons(result: Sameness) -> str:
 
 
 def _describe_dimensions(result: Sameness) -> str:
-    return f"{result.old} has {result.d_old:,} dimensions and {result.new} has {result.d_new:,}."
+    old, new = _short_names(result)
+    return f"{old} has {result.d_old:,} dimensions and {new} has {result.d_new:,}."
 
 
 def _describe_pairs(result: Sameness) -> str:
@@ -183,3 +184,9 @@ def _describe_within(result: Sameness) -> str:
     if result.details.get("alignment", 0.0) < MAX_ALIGNMENT:
         return "These rows vary along other directions than the rest, unlike topics of one model."
     return "A gap separates these rows from the rest that topics of one model do not have."
+
+
+def _short_names(result: Sameness) -> tuple[str, str]:
+    """Return the names of both sources, without their folders if they differ without them."""
+    old, new = (name.rsplit("/", 1)[-1] or name for name in (result.old, result.new))
+    return (old, new) if old != new else (result.old, result.new)
