@@ -30,6 +30,9 @@ DEFAULTS = {
     },
     "two_nn": {"discard": 0.1, "sample": None, "seed": 0, "max_memory": MAX_MEMORY},
     "hubness": {"k": 10, "metric": "euclidean", "sample": None, "seed": 0, "max_memory": MAX_MEMORY},
+    "cka": {"unbiased": True},
+    "procrustes_distance": {},
+    "mutual_knn": {"k": 10, "metric": "cosine", "per_point": False},
     "silhouette": {"metric": "euclidean", "per_point": False, "max_memory": MAX_MEMORY},
     "choose_clusters": {
         "numbers": range(2, 16),
