@@ -1,6 +1,6 @@
-"""Measure how often the candidate that `compress` prescribes keeps less than the promised share.
+"""Measure how often the candidate that `compress` recommends keeps less than the promised share.
 
-Each run calls `compress` on a random source, saves the prescribed quantizer, loads it, and scores it on a large set of
+Each run calls `compress` on a random source, saves the recommended quantizer, loads it, and scores it on a large set of
 queries that `compress` did not see. Runs are kept in a folder, so an interrupted measurement resumes.
 `make calibration-compress` prints the tables and writes them into docs/compress.md.
 """
@@ -28,7 +28,7 @@ CORPORA = ("banking77-test", "newsgroups", "scifact-corpus", "cranfield-docs")
 BOUNDARY = 0.0
 """Instead of a share to keep: just above the share that plain int4 codes keep on the fresh queries of the run.
 
-This is the hardest case: several candidates keep almost the promised share, and to prescribe one of them is an error.
+This is the hardest case: several candidates keep almost the promised share, and recommending one of them is an error.
 """
 KEEPS = (BOUNDARY, 0.95, 0.99)
 ROWS, FRESH = 1_000, 2_000
@@ -113,7 +113,7 @@ def reciprocal_ranks(quantizer: Quantizer | None, rows: np.ndarray, queries: np.
 
 
 def run(cell: Cell, number: int, data: Path | None) -> dict[str, Any]:
-    """Return whether a candidate was prescribed, its size, and the share that it keeps on fresh queries."""
+    """Return whether a candidate was recommended, its size, and the share that it keeps on fresh queries."""
     rng = np.random.default_rng([number, *cell.name.encode(), round(1000 * cell.keep)])
     options: dict[str, Any] = {"keep": cell.keep, "seed": number}
     if cell.kind == "recall":
@@ -228,7 +228,7 @@ _TASKS = {"recall": "recall@10", "queries": "nDCG@10 of queries", "labels": "nei
 def table(found: dict[Cell, list[dict[str, Any]]]) -> str:
     """Return a Markdown table with the share of runs that kept less than promised."""
     lines = [
-        "| vectors | score | keep | runs | prescribed | kept less than promised | lowest share | times smaller |",
+        "| vectors | score | keep | runs | recommended | kept less than promised | lowest share | times smaller |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for cell, runs in found.items():
@@ -249,7 +249,7 @@ def _format_keep(cell: Cell) -> str:
 
 def summary(found: dict[Cell, list[dict[str, Any]]]) -> str:
     """Return the share of all runs of each kind that kept less than promised, with its interval."""
-    lines = ["| runs | kept less than promised | 95% interval | nothing prescribed |", "|---|---|---|---|"]
+    lines = ["| runs | kept less than promised | 95% interval | nothing recommended |", "|---|---|---|---|"]
     kinds = {
         "synthetic, no task": lambda cell: cell.kind == "recall" and "-" not in cell.name,
         "synthetic queries": lambda cell: cell.kind == "queries",

@@ -72,7 +72,7 @@ def test_saved_quantizer_is_applied(folder, capsys):
     assert decoded.shape == (N, D)
 
 
-def test_exit_code_is_1_if_nothing_is_prescribed(folder, capsys):
+def test_exit_code_is_1_if_nothing_is_recommended(folder, capsys):
     assert main(["compress", "corpus.parquet", "--precision", "bit", "-o", "out", "--json", "-"]) == 1
     out, errors = capsys.readouterr()
     assert json.loads(out)["choice"] is None

@@ -136,7 +136,7 @@ def test_similarity_ranks_a_cosine_among_queries_and_rows(sample, folder, capsys
 def test_similarity_answers_for_a_model_without_data(capsys):
     assert main(["similarity", "--model", "all-MiniLM-L6-v2", "0.7", "-0.5"]) == 0
     out = capsys.readouterr().out.splitlines()
-    assert out[0].startswith("0.7 is above > 99.9")
+    assert out[0].startswith("0.7 is above more than 99.9")
     assert out[1].startswith("-0.5 is above 0%")
     assert "WordNet glosses" in out[2]
 

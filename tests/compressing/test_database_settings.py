@@ -1,4 +1,4 @@
-"""Settings of databases: names, widths and metrics; the code is valid, and faiss gives the same codes."""
+"""Database settings: names, widths and metrics; the code is valid, and faiss gives the same codes."""
 
 from __future__ import annotations
 
@@ -46,6 +46,19 @@ def test_projected_vectors_are_inserted():
         assert any("vectors[:, :32]" in line for line in each.lines)
     for each in settings("int8").values():
         assert not any("insert" in line for line in each.lines)
+
+
+def test_levels_are_compared_with_levels():
+    found = {
+        (precision, scale): settings(precision, scale=scale)["Qdrant"].difference
+        for precision in ("int8", "int4")
+        for scale in ("coordinate", "vector", "shared")
+    }
+    assert all("128 levels" in text for text in found.values())
+    assert "one range and 256 levels" in found["int8", "shared"]
+    assert "one range and 16 levels" in found["int4", "shared"]
+    assert "a scale per vector and 255 levels" in found["int8", "vector"]
+    assert "a range per coordinate and 16 levels" in found["int4", "coordinate"]
 
 
 def test_bits_are_rescored():

@@ -107,14 +107,29 @@ def test_notebooks_have_the_headline_and_no_scripts(found):
 
 def test_headlines_state_the_goal():
     assert "at least 80% of such pairs are matches" in threshold_headline(KINDS["precision"])
-    assert "finds at least 70% of the matches" in threshold_headline(KINDS["recall"])
+    assert "At least 70% of the matches have a cosine of at least" in threshold_headline(KINDS["recall"])
     assert "best F1" in threshold_headline(KINDS["f1"])
     assert "none reaches a precision of 0.9" in threshold_headline(KINDS["no cut"])
-    assert "matches are no more frequent than elsewhere" in threshold_headline(KINDS["no cut, recall"])
-    assert "cannot be decided with 60 queries; about" in threshold_headline(KINDS["undecided"])
+    assert "matches are not significantly more frequent than among all pairs" in threshold_headline(
+        KINDS["no cut, recall"]
+    )
+    assert "60 queries are too few to decide whether any cut reaches" in threshold_headline(KINDS["undecided"])
     assert "1% of random pairs have a cosine of at least" in threshold_headline(KINDS["counted"])
     assert "1 in 10,000 random pairs has" in threshold_headline(KINDS["extrapolated"])
-    assert "copies of each other" in threshold_headline(KINDS["copies"])
+    assert "more than 1 in 1,000 random pairs are copies of each other" in threshold_headline(KINDS["copies"])
+    frequent = dataclasses.replace(KINDS["copies"], level=0.02)
+    assert "more than 2% of random pairs are copies of each other" in threshold_headline(frequent)
+    far = dataclasses.replace(KINDS["undecided"], needed=None)
+    assert "more than 1,000 times as many would be needed" in threshold_headline(far)
+
+
+def test_terminal_table_names_its_columns_and_fits():
+    text = render_threshold_text(KINDS["precision"])
+    assert "Scores on held-out" in text
+    assert "95% interval" in text
+    assert "the goal is not proven for lower cuts" in text
+    for found in KINDS.values():
+        assert max(map(len, render_threshold_text(found).splitlines())) <= 80
 
 
 def test_digits_follow_the_interval():

@@ -116,7 +116,7 @@ def test_an_extrapolation_that_fails_its_tests_is_refused_with_the_needed_rows()
     rng = np.random.default_rng(0)
     U = cloud(rng, 800)
     U[1:24:2] = unit(U[0:23:2] + 0.05 * rng.standard_normal((12, 12)))  # 12 pairs of near copies: a step in the tail
-    with pytest.raises(TooFewRowsError, match=r"cannot be counted among 319,600 pairs.*of 20 tests.*3,163 rows"):
+    with pytest.raises(TooFewRowsError, match=r"319,600 pairs are too few to count.*of 20 tests.*3,163 rows"):
         find_tail_cut(U, None, 1e-5, 0.95, 0)
 
 

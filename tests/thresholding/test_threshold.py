@@ -65,7 +65,8 @@ def test_few_examples_are_undecided_and_say_how_many_would_be_enough(pairs):
     found = ask(few, "pairs", precision=0.95)
     assert found.verdict == "undecided"
     assert found.needed > 60
-    assert f"cannot be decided with 60 pairs; about {found.needed:,} would be enough" in found.headline
+    assert "60 pairs are too few to decide whether any cut reaches a precision of" in found.headline
+    assert f"about {found.needed:,} would be enough" in found.headline
 
 
 def test_a_higher_lowest_grade_gives_a_higher_cut(pairs):
@@ -110,7 +111,7 @@ def test_a_sample_gives_about_the_same_cut_and_is_stated():
     X = np.random.default_rng(0).standard_normal((3000, 12))
     whole, part = isoscope.threshold(X, false_matches=1e-2), isoscope.threshold(X, false_matches=1e-2, sample=800)
     assert part.cut == pytest.approx(whole.cut, abs=0.01)
-    assert "random sample of 800 of 3,000 rows" in " ".join(part.notes)
+    assert "a random sample were compared: 800 of 3,000 rows" in " ".join(part.notes)
     with pytest.raises(TooFewRowsError, match=r"the source has 3,000 rows, so raise sample \(CLI: --sample\)"):
         isoscope.threshold(X, false_matches=1e-7, sample=800)
 
@@ -119,7 +120,7 @@ def test_rows_of_zeros_are_in_no_pair(topics):
     X = np.concatenate([topics["rows"], np.zeros((5, 24))])
     found = isoscope.threshold(X, false_matches=1e-2)
     assert found.pairs == 600 * 599 // 2
-    assert "5 rows of zeros have no cosine and are in no pair." in found.notes
+    assert "5 zero rows were left out, because their cosine is undefined." in found.notes
     dropped = isoscope.threshold(X, false_matches=1e-2, zeros="drop")
     assert dropped.cut == found.cut
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from isoscope._core.errors import ParameterError
+from isoscope._core.errors import ParameterError, plural
 
 if TYPE_CHECKING:
     from isoscope._core.types import Missing, Zeros
@@ -23,6 +23,16 @@ def check_zeros(zeros: str) -> None:
     """Raise a `ParameterError` unless `zeros` is "keep" or "drop"."""
     if zeros not in ("keep", "drop"):
         raise ParameterError(f'zeros is {zeros!r}: need "keep" or "drop"')
+
+
+def note_zero_rows(count: int) -> str:
+    """Return a note that rows of zeros were left out.
+
+    >>> note_zero_rows(3)
+    '3 zero rows were left out, because their cosine is undefined.'
+    """
+    verb, owner = ("was", "its") if count == 1 else ("were", "their")
+    return f"{plural(count, 'zero row')} {verb} left out, because {owner} cosine is undefined."
 
 
 def drop_policy(missing: Missing, zeros: Zeros) -> Missing:

@@ -209,7 +209,7 @@ def _render_databases(result: Compression) -> Markup | None:
             tag("p", setting.difference, class_="hint") if setting.difference else None,
         ]
     lead = "These settings store the same kind of codes. What differs is noted."
-    return section("databases", "Settings of databases", tag("p", lead, class_="hint"), *rows)
+    return section("databases", "Database settings", tag("p", lead, class_="hint"), *rows)
 
 
 # numbers
@@ -298,11 +298,11 @@ def _render_notes(result: Compression) -> Markup:
         ),
         (
             "Rule",
-            f"Store the smallest candidate whose lower bound keeps {goal} of {measure}. "
+            f"Store the smallest candidate whose lower bound is at least {goal} of {measure}. "
             + (
                 ""
                 if result.alone or len(result.measures) == 1
-                else "A candidate that significantly loses more by another measure is excluded. "
+                else f"A candidate that keeps significantly less than {goal} on another measure is excluded. "
             )
             + (
                 "The original vectors stay stored, so the size is that of the index."
@@ -313,7 +313,9 @@ def _render_notes(result: Compression) -> Markup:
         ("Seed", settings.seed),
     ]
     rows += [("Note", note) for note in result.notes]
-    rows += [(join_markup("Not tried: ", tag("bdi", name)), reason) for name, reason in result.left_out.items()]
+    rows += [
+        (join_markup("Could not be fitted: ", tag("bdi", name)), reason) for name, reason in result.left_out.items()
+    ]
     return section("notes", "How this was measured", render_definition_list(*rows))
 
 
@@ -325,9 +327,9 @@ def _describe_score(result: Compression) -> str:
         )
     words = (
         f"Recall@10: the share of the 10 nearest rows by {settings.metric} in the original vectors that a search in "
-        f"the codes finds. {result.examples:,} random rows are the queries; each is searched for among all other "
-        f"rows. A candidate far below the share is scored on the first {min(FIRST_QUERIES, result.examples)} queries "
-        "only."
+        f"the codes finds. {result.examples:,} random rows are the queries. For each query, all other rows are "
+        f"searched. A candidate far below the share is scored on the first {min(FIRST_QUERIES, result.examples)} "
+        "queries only."
     )
     if any(trial.whole for trial in result.trials):
         words += (

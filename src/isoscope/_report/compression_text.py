@@ -11,6 +11,7 @@ from rich.text import Text
 from isoscope._report.narrate import format_confidence
 from isoscope._report.terminal import to_plain_text
 from isoscope.advising.task import PLURALS
+from isoscope.compressing.decision import MOST_EXAMPLES
 
 if TYPE_CHECKING:
     from isoscope.compressing.compress import Compression, CompressionTrial
@@ -46,7 +47,10 @@ def compression_headline(result: Compression) -> str:
     if result.outcome == "none":
         return f"Nothing smaller keeps {goal} of {measure}."
     if result.chosen is None:
-        return f"This cannot be decided with {_format_examples(result)}; {_format_needed(result.needed)}."
+        return (
+            f"{_format_examples(result)} are too few to decide whether anything smaller keeps {goal} of {measure}; "
+            f"{_format_needed(result.needed)}."
+        )
     choice, original = result.choice, result.original
     return (
         f"Store {choice.bytes:,} bytes per vector instead of {original.bytes:,} ({choice.name}), and keep at least "
@@ -68,19 +72,21 @@ def _describe_choice(result: Compression) -> list[str]:
             key=lambda trial: (trial.whole or trial[result.measure]).share,
         )
         kept = best.whole or best[result.measure]
-        words = "may keep" if result.outcome == "undecided" else "keeps the most"
-        return [f"{best.name} ({best.bytes:,} bytes) {words}: {_format_kept(kept)} of {measure}."]
+        return [
+            f"{best.name} ({best.bytes:,} bytes) comes closest: it keeps {format_share(kept.share)} of {measure} "
+            f"({_format_bound(kept)})."
+        ]
     choice, kept = result.choice, result.choice.whole or result.choice[result.measure]
     where = f" on all {result.n:,} rows" if choice.whole else ""
     times = result.original.bytes / choice.bytes
     sentences = [
-        f"That is {times:.3g} times smaller. It keeps {_format_kept(kept)}{where}, measured on "
-        f"{_format_examples(result)}."
+        f"That is {times:.3g} times smaller. It keeps {format_share(kept.share)} ({_format_bound(kept)}){where}, "
+        f"measured on {_format_examples(result)}."
     ]
     if choice.oversampling:
         sentences.append(
-            f"The {choice.oversampling}-fold results are rescored with the original vectors, which stay stored "
-            f"({choice.stored:,} bytes each, for example on disk)."
+            f"A search fetches {choice.oversampling} times as many results as needed and rescores them with the "
+            f"original vectors, which stay stored ({choice.stored:,} bytes each, for example on disk)."
         )
     return sentences
 
@@ -96,14 +102,14 @@ def _describe_alternatives(result: Compression) -> list[str]:
     if unsettled is not None and result.chosen is not None:
         kept = unsettled.whole or unsettled[result.measure]
         sentences.append(
-            f"{unsettled.name} ({unsettled.bytes:,} bytes) may keep it too: {_format_examples(result)} cannot decide, "
-            f"{_format_needed(kept.needed)}."
+            f"{unsettled.name} ({unsettled.bytes:,} bytes) may keep {format_goal(result.settings.keep)} too. "
+            f"{_format_examples(result)} are too few to decide; {_format_needed(kept.needed)}."
         )
     return sentences
 
 
-def _format_kept(kept: Kept) -> str:
-    return f"{format_share(kept.share)} (95% lower bound {format_share(kept.low)})"
+def _format_bound(kept: Kept) -> str:
+    return f"95% lower bound {format_share(kept.low)}"
 
 
 def _format_examples(result: Compression) -> str:
@@ -111,7 +117,7 @@ def _format_examples(result: Compression) -> str:
 
 
 def _format_needed(needed: int | None) -> str:
-    return "even 1,000,000 would not be enough" if needed is None else f"about {needed:,} would be enough"
+    return f"even {MOST_EXAMPLES:,} would not be enough" if needed is None else f"about {needed:,} would be enough"
 
 
 def frontier(result: Compression) -> list[CompressionTrial]:
@@ -132,7 +138,7 @@ def render_compression_text(result: Compression) -> str:
 
 
 def render_compression(result: Compression) -> Group:
-    """Return the answer for rich's console: the verdict, the frontier and the settings of databases."""
+    """Return the answer for rich's console: the verdict, the frontier and the database settings."""
     layer = "" if result.settings.layer is None else f", layer {result.settings.layer}"
     parts: list[RenderableType] = [
         Text.assemble((result.source, "bold"), f"  {result.n:,} × {result.d}{layer}, by {result.settings.metric}"),
@@ -149,9 +155,9 @@ def render_compression(result: Compression) -> Group:
     ]
     hidden = len(result.trials) - len(frontier(result))
     if hidden:
-        parts.append(Text(f"{hidden} larger or worse candidates are in the page (--html) and the JSON.", "dim"))
+        parts.append(Text(f"{hidden} larger or worse candidates are on the page (--html) and in the JSON.", "dim"))
     parts += [Text(note, "dim") for note in result.notes]
-    parts += [Text(f"not tried: {name}: {reason}", "dim") for name, reason in result.left_out.items()]
+    parts += [Text(f"{name} could not be fitted: {reason}", "dim") for name, reason in result.left_out.items()]
     if result.chosen is not None:
         parts += [Text(), *_render_settings(result)]
     return Group(*parts)
@@ -180,7 +186,7 @@ def _render_frontier(result: Compression) -> Table:
 
 
 def _render_settings(result: Compression) -> list[RenderableType]:
-    parts: list[RenderableType] = [Text("Settings of databases", "bold")]
+    parts: list[RenderableType] = [Text("Database settings", "bold")]
     for setting in result.database_settings:
         parts += [Text(), Text(setting.database, "bold")]
         parts += [Text(f"  {line}", no_wrap=True, overflow="ignore") for line in setting.lines]

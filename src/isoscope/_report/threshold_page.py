@@ -309,10 +309,10 @@ def _render_notes(found: Threshold) -> Markup:
         rows += [
             (
                 "Rule",
-                f"The cosine that a share of {found.level:g} of all pairs reaches. The rate is counted if at least "
-                f"{MIN_COUNT} pairs are above the cut. A lower rate is extrapolated with a generalized Pareto tail, if "
-                f"the same extrapolation from random parts of the rows is right within a factor of {TOLERANCE:g} in "
-                f"{MIN_PASSED:.0%} of {TESTS} tests.",
+                f"The cosine that a fraction {found.level:g} of random pairs reach or exceed. The rate is counted if "
+                f"at least {MIN_COUNT} pairs are above the cut. A lower rate is extrapolated with a generalized Pareto "
+                "tail, if the same extrapolation from random parts of the rows predicts the rate within a factor of "
+                f"{TOLERANCE:g} in {MIN_PASSED:.0%} of {TESTS} tests.",
             ),
             ("Interval", f"{confidence} confidence. {_UNITS['row']}"),
         ]
@@ -381,4 +381,4 @@ def render_notebook_page(found: Threshold) -> str:
         join_markup(tag("strong", headline), " ", found.paragraph.removeprefix(headline).strip()),
     ]
     rows = [[name, *(format_share(scores[each]) for each in SCORE_NAMES)] for name, scores in _score_rows(found)]
-    return render_notebook_table(lead, ["held-out scores", *SCORE_NAMES.values()], rows, notes=found.notes)
+    return render_notebook_table(lead, ["cut (held-out scores)", *SCORE_NAMES.values()], rows, notes=found.notes)

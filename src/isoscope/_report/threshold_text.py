@@ -13,8 +13,8 @@ from isoscope._report.narrate import format_confidence
 from isoscope._report.terminal import to_plain_text
 from isoscope.advising.task import PLURALS
 from isoscope.auditing.finding import format_number
-from isoscope.thresholding.cuts import LEAST_RECALL
-from isoscope.thresholding.tails import TESTS, TOLERANCE
+from isoscope.thresholding.cuts import LEAST_RECALL, MOST_MORE
+from isoscope.thresholding.tails import MIN_PASSED, TESTS, TOLERANCE
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,6 +26,10 @@ SCORE_NAMES = {"precision": "precision", "recall": "recall", "f1": "F1"}
 """The names of the measures in a sentence."""
 VERDICT_COLORS = {"cut": "green", "no cut": "red", "undecided": "yellow"}
 _WIDTH = 80
+_INTERVAL_ENDS = {
+    "precision": "The cut is the upper end of its interval: the goal is not proven for lower cuts.",
+    "recall": "The cut is near the lower end of its interval: the goal is not proven for higher cuts.",
+}
 _FEW = 0.001  # smaller shares are written as "1 in 10,000"
 
 
@@ -85,21 +89,23 @@ def threshold_headline(found: Threshold) -> str:
     if found.goal == "false matches":
         assert found.level is not None
         what = "random pairs of a query and a row" if found.kind == "random results" else "random pairs"
-        rate = format_rate(found.level)
+        rate = format_rate(found.level) + ("" if found.level <= _FEW else " of")
         if found.cut is None:
             return f"No cut has this false-match rate: more than {rate} {what} are copies of each other."
         verb = "has" if found.level <= _FEW else "have"
-        of = "" if found.level <= _FEW else "of "
-        return f"{rate} {of}{what} {verb} a cosine of at least {cut}."
+        return f"{rate} {what} {verb} a cosine of at least {cut}."
     if found.verdict == "undecided":
-        question = f"Whether any cut reaches a {found.goal} of {found.level:g} cannot be decided with {examples}"
+        question = f"{examples} are too few to decide whether any cut reaches a {found.goal} of {found.level:g}"
         if found.needed is None:
-            return f"{question}: the goal is too close to what the best cut reaches."
+            return f"{question}; more than {MOST_MORE:,} times as many would be needed."
         return f"{question}; about {found.needed:,} would be enough."
     if found.verdict == "no cut":
         if found.goal == "precision":
             return f"No cut separates matches from other pairs: none reaches a precision of {found.level:g}."
-        return "No cut separates matches from other pairs: above a cut, matches are no more frequent than elsewhere."
+        return (
+            "No cut separates matches from other pairs: above the best cut, matches are not significantly more "
+            "frequent than among all pairs."
+        )
     if found.goal == "precision":
         return (
             f"A cosine of at least {cut} means a match: at least {100 * (found.level or 0):.3g}% of such pairs are "
@@ -107,7 +113,7 @@ def threshold_headline(found: Threshold) -> str:
         )
     if found.goal == "recall":
         return (
-            f"A cosine of at least {cut} finds at least {100 * (found.level or 0):.3g}% of the matches, with "
+            f"At least {100 * (found.level or 0):.3g}% of the matches have a cosine of at least {cut}, with "
             f"{confidence} confidence."
         )
     return f"A cosine of at least {cut} has the best F1: {found.scores['f1'].value:.2f} on held-out examples."
@@ -125,17 +131,18 @@ def _describe_tail(found: Threshold) -> list[str]:
     assert tail is not None
     if found.cut is None:
         return [f"{tail.count:,} of {tail.pairs:,} pairs have a cosine of 1. Remove duplicate rows first."]
-    ends = f"{format_cut(found, found.low)} to {format_cut(found, found.high)}"
+    between = f"between {format_cut(found, found.low)} and {format_cut(found, found.high)}"
     if tail.passed is None:
         assert tail.rate is not None
         return [
             f"This is an exact count: {tail.count:,} of {tail.pairs:,} pairs are above the cut. For other rows from "
-            f"the same source, the cut lies between {ends.replace(' to ', ' and ')} ({confidence} interval over rows)."
+            f"the same source, the cut lies {between} ({confidence} interval over rows)."
         ]
     return [
         f"This is an extrapolation: the {tail.pairs:,} pairs are too few to count such a rate. The same extrapolation "
-        f"from random parts of the rows was right within a factor of {TOLERANCE:g} in {tail.passed} of {TESTS} tests, "
-        f"and within a factor of {tail.factor:.2g} in 90% of them. Such errors move the cut from {ends}."
+        f"from random parts of the rows predicted the rate within a factor of {TOLERANCE:g} in {tail.passed} of "
+        f"{TESTS} tests, and within a factor of {tail.factor:.2g} in {MIN_PASSED:.0%} of all tests. With errors of "
+        f"this size, the cut would lie {between}."
     ]
 
 
@@ -192,14 +199,14 @@ def _describe_relative(found: Threshold) -> list[str]:
     if relative.gap is None:
         words = {
             "no cut": "A cut relative to the best result of each query does not reach the goal either.",
-            "undecided": "It cannot be decided whether a cut relative to the best result of each query reaches the goal"
-            + (f"; about {relative.needed:,} queries would be enough." if relative.needed else "."),
+            "undecided": "The queries are too few to decide whether a cut relative to the best result of each query "
+            "reaches the goal" + (f"; about {relative.needed:,} would be enough." if relative.needed else "."),
         }
         text = words[relative.verdict]
         return [text if found.verdict != "cut" else text.replace(" either", "")]
     scores = relative.scores
     return [
-        f"Relative to the best result of each query, results at most {relative.gap:.6g} lower have a precision of "
+        f"Results whose cosine is at most {relative.gap:.6g} below the best result of their query have a precision of "
         f"{format_share(scores['precision'])}, a recall of {format_share(scores['recall'])} and an F1 of "
         f"{format_share(scores['f1'])} on held-out queries."
     ]
@@ -224,12 +231,15 @@ def render_threshold(found: Threshold) -> Group:
     ]
     table = _build_table(found)
     evidence = found.paragraph.removeprefix(headline).strip()
-    parts += [Text(), table] if table is not None else []
     if table is None:
         parts += [Text(), Text(evidence)]
+    else:
+        parts += [Text(), Text(f"Scores on held-out {PLURALS[found.example]}:"), table]
     parts += [Text(), Text(f"Pairs: {describe_population(found)}.", "dim")]
     if found.verdict == "cut" and found.matches is not None:
         parts.append(Text("Precision depends on the share of matches: if matches are rarer, it is lower.", "dim"))
+        if found.goal in _INTERVAL_ENDS:
+            parts.append(Text(_INTERVAL_ENDS[found.goal], "dim"))
     parts += [Text(note, "dim") for note in found.notes]
     return Group(*parts)
 
@@ -241,13 +251,13 @@ def _build_table(found: Threshold) -> Table | None:
         interval = f"{format_cut(found, found.low)} … {format_cut(found, found.high)}"
         rows.append((f"cosine ≥ {format_cut(found, found.cut)}", interval, found.scores))
     if found.relative is not None and found.relative.scores:
-        rows.append((f"best − {found.relative.gap:.6g}", "", found.relative.scores))
+        rows.append((f"within {found.relative.gap:.6g}\nof the best result", "", found.relative.scores))
     if not found.scores:
         return None
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     confidence = format_confidence(found.settings.confidence)
-    table.add_column("held-out scores", no_wrap=True)
-    table.add_column(f"{confidence} interval", no_wrap=True)
+    table.add_column("cut", no_wrap=True)
+    table.add_column(f"{confidence} interval\nof the cut", no_wrap=True)
     for name in SCORE_NAMES.values():
         table.add_column(name, no_wrap=True)
     for name, interval, scores in rows:

@@ -100,8 +100,8 @@ class Task(ABC):
     def _note_links(self) -> None:
         if self.units.links is not None:
             self.notes.append(
-                f"Most {PLURALS[self.example]} are connected through shared rows, so two of them count as dependent "
-                "only if they share a row directly."
+                f"Chains of shared rows link most {PLURALS[self.example]}, so only {PLURALS[self.example]} that share "
+                "a row directly are treated as dependent."
             )
 
 

@@ -353,7 +353,7 @@ def similarity(
     ] = None,
     queries: Annotated[
         str | None,
-        typer.Option(metavar="SOURCE", help="Query vectors: compare with pairs of a query and a row instead."),
+        typer.Option(metavar="SOURCE", help="Query vectors; rank the cosine among pairs of a query and a row instead."),
     ] = None,
     columns: ColumnsOption = None,
     layer: LayerOption = None,
@@ -411,11 +411,16 @@ def _parse_cosine(text: str, before: str = "") -> float:
 
 
 def _describe_cosine(cosine: float, percentiles: Similarity, pairs: str, nearest: str) -> str:
+    line = f"{cosine:g} is above {_spell_percentage(percentiles.percentile(cosine))} of the {pairs}"
+    lower = percentiles.nearest_percentile(cosine)
+    return line if lower is None else f"{line}; {_spell_percentage(lower)} of {nearest}"
+
+
+def _spell_percentage(value: float) -> str:
+    """Return a percentage for a sentence, such as "more than 99.99%"."""
     from isoscope.auditing.finding import format_percentage
 
-    line = f"{cosine:g} is above {format_percentage(percentiles.percentile(cosine))} of the {pairs}"
-    lower = percentiles.nearest_percentile(cosine)
-    return line if lower is None else f"{line}; {format_percentage(lower)} of {nearest}"
+    return format_percentage(value).replace("> ", "more than ").replace("< ", "less than ")
 
 
 def _print_known_model(model: str, cosines: Sequence[float]) -> None:

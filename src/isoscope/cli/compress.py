@@ -56,7 +56,10 @@ commands = typer.Typer()
 _WIDTH = 80  # columns if standard output is not a terminal
 
 
-@commands.command(epilog="Exit codes: 0 a smaller candidate keeps the share; 1 none was shown to; 2 bad input.")
+@commands.command(
+    epilog="Exit code 0: a smaller candidate keeps the share; 1: no smaller candidate was shown to keep it; "
+    "2: bad input."
+)
 def compress(
     source: SourceArgument,
     queries: QueriesOption = None,
@@ -70,7 +73,7 @@ def compress(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Measure that alone decides: probe, knn or v_measure for labels; ndcg@10 or recall@100 for queries.",
+            help="Decide by this measure only: probe, knn or v_measure for labels; ndcg@10 or recall@100 for queries.",
         ),
     ] = None,
     precision: Annotated[
@@ -89,11 +92,12 @@ def compress(
         bool,
         typer.Option(
             "--rescore",
-            help="The original vectors stay stored to rescore results: prescribe the smallest index.",
+            help="Assume that the original vectors stay stored for rescoring, and recommend the smallest index.",
         ),
     ] = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Save the prescribed quantizer in this folder.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", help="Save the recommended quantizer in this folder."),
     ] = None,
     html: HtmlOption = None,
     json: JsonOption = None,
@@ -115,7 +119,7 @@ def compress(
 ) -> None:
     """Find how many bits and dimensions can be dropped.
 
-    Prescribe the smallest way to store the vectors that keeps a share of the score, and print the settings for
+    Recommend the smallest way to store the vectors that keeps a share of the score, and print the settings for
     pgvector, Qdrant, LanceDB and faiss. The score is recall@10 against exact search, or that of a task: give --queries
     and --qrels, or --pairs, or --labels.
     """
@@ -167,7 +171,7 @@ def compress(
             print("\nTo save the quantizer, add -o DIR.")
     if result.chosen is None:
         if output is not None:
-            print_message(f"{output} was not written: no smaller candidate was prescribed")
+            print_message(f"{output} was not written: no smaller candidate was recommended")
         raise typer.Exit(FAIL_ON_REACHED)
 
 

@@ -48,7 +48,7 @@ from isoscope.cli.session import (
 commands = typer.Typer()
 
 
-@commands.command(epilog="Exit code 1: there is no such cut, or the examples cannot decide.")
+@commands.command(epilog="Exit code 1: no cut reaches the goal, or there are too few examples to decide.")
 def threshold(
     source: SourceArgument,
     pairs: PairsOption = None,
@@ -58,17 +58,22 @@ def threshold(
     precision: Annotated[
         float | None,
         typer.Option(
-            metavar="SHARE", help="Smallest share of matches among the pairs above the cut.", show_default="0.9"
+            metavar="SHARE",
+            help="Required precision: the share of matches among the pairs above the cut.",
+            show_default="0.9",
         ),
     ] = None,
     recall: Annotated[
-        float | None, typer.Option(metavar="SHARE", help="Smallest share of the matches that are above the cut.")
+        float | None,
+        typer.Option(metavar="SHARE", help="Required recall: the share of all matches that are above the cut."),
     ] = None,
     f1: Annotated[bool, typer.Option("--f1", help="Find the cut with the highest F1.")] = False,
     match_from: Annotated[
         float | None,
         typer.Option(
-            "--match-from", metavar="GRADE", help="Lowest grade of a match, if there are more than two grades."
+            "--match-from",
+            metavar="GRADE",
+            help="Lowest grade or relevance of a match (default: the higher of two grades; any relevance above 0).",
         ),
     ] = None,
     false_matches: Annotated[
@@ -106,8 +111,9 @@ def threshold(
 ) -> None:
     """Find the cosine that means a match.
 
-    Give --pairs, or --queries and --qrels, or --labels, and a precision, a recall or --f1. Without judgments, the cut
-    is the cosine that few random pairs reach.
+    The cut is a threshold on the cosine: pairs with at least this cosine count as matches. Give --pairs, or --queries
+    and --qrels, or --labels, and a precision, a recall or --f1. Without judgments, the cut is the cosine that few
+    random pairs reach.
     """
     from isoscope._report.threshold_text import render_threshold
     from isoscope.thresholding.threshold import threshold as find_threshold

@@ -13,7 +13,7 @@ import isoscope
 from isoscope._core.arrays import check_integer, check_real
 from isoscope._core.errors import MissingValueError, NotFoundError, ParameterError, ShapeError, plural, was_dropped
 from isoscope._core.memory import limit_sample_size
-from isoscope._core.missing import check_missing, check_zeros
+from isoscope._core.missing import check_missing, check_zeros, note_zero_rows
 from isoscope._core.random import check_seed
 from isoscope._io.json import jsonable
 from isoscope._io.progress import show_progress
@@ -88,8 +88,8 @@ def compress(
     keep : float
         The share of the score to keep, above 0 and at most 1.
     measure : str, optional
-        The measure that alone decides. By default, the first measure of the task decides, and the share must not be
-        lost significantly on any other.
+        Decide by this measure only. By default, the first measure of the task decides, and a candidate that keeps
+        significantly less than the share on another measure is excluded.
     precisions : iterable of str, optional
         The precisions to try: "float32", "float16", "int8", "int4", "bit" and "pq" (default: all but "pq", product
         quantization, which needs faiss and takes longer than all others together).
@@ -98,7 +98,7 @@ def compress(
         and 1/8 of all dimensions). All dimensions are always tried.
     rescore : bool
         Whether the original vectors stay stored, such as on disk, to rescore the results of a search. The smallest
-        index is then prescribed, which may need rescoring.
+        index is then recommended, which may need rescoring.
     vectors, ids, text : str, or values, optional
         Columns of the source; see `open_store`.
     query_ids : str, or values, optional
@@ -145,7 +145,7 @@ def compress(
     inputs = TaskInputs(source, pairs, queries, qrels, labels, vectors, ids, query_ids, text, layer)
     has_task = any(each is not None for each in (pairs, queries, labels))
     if has_task and engine != "local":
-        raise ParameterError("engine reads only a source without a task: omit engine (CLI: --engine), or the task")
+        raise ParameterError("engine cannot be combined with a task: omit engine (CLI: --engine) or the task")
     store, query_store, notes = inputs.open_stores(missing, zeros)
     settings = replace(settings, layer=store.layer)
     if store.dim < 2:
@@ -195,7 +195,7 @@ def _open_recall(
     nonzero = vectors.any(axis=1)
     if settings.metric == "cosine" and not nonzero.all():
         count = int((~nonzero).sum())
-        notes.append(f"{plural(count, 'row')} of zeros {'has' if count == 1 else 'have'} no cosine and no recall.")
+        notes.append(note_zero_rows(count))
         vectors, numbers = vectors[nonzero], numbers[nonzero]
         total -= count if total == len(nonzero) else 0
     task = NeighborRecall(vectors, numbers, settings.metric, settings.seed)
@@ -251,7 +251,7 @@ class CompressionTrial:
     stored: int
     """Bytes per vector that rescoring needs in addition; 0 without rescoring."""
     oversampling: int
-    """How many times more results are rescored; 0 means no rescoring."""
+    """How many times as many results as needed are rescored; 0 means no rescoring."""
     scores: dict[str, Kept]
     whole: Kept | None = None
     """Its recall on the whole source, if the others were scored on a sample and this candidate was a finalist."""
@@ -281,7 +281,7 @@ class Compression(Result):
     """What an example is: a pair, a query or a row."""
     examples: int
     measure: str
-    """The measure that decided."""
+    """The measure that decides."""
     measures: dict[str, str]
     """All measures of the task: the identifier of each measure, and its name in a sentence."""
     settings: CompressionSettings
@@ -320,7 +320,7 @@ class Compression(Result):
             if original > 0:
                 used[name] = words
             else:
-                notes.append(f"The original vectors score {original:.3f} by {words}, so it was not used.")
+                notes.append(f"The original vectors score {original:.3f} on {words}, so this measure was not used.")
         compared = [deciding] if measure is not None else list(used)
         shares = compare_shares(tried, settings.keep, compared)
         for name in used:
@@ -420,14 +420,14 @@ class Compression(Result):
 
     @property
     def choice(self) -> CompressionTrial:
-        """The prescribed candidate; the unchanged vectors if no smaller one keeps the share."""
+        """The recommended candidate; the unchanged vectors if no smaller one keeps the share."""
         return self.original if self.chosen is None else self.trials[self.chosen]
 
     @property
     def quantizer(self) -> Quantizer:
-        """The prescribed quantizer, which is fitted; raises an error if nothing is prescribed."""
+        """The recommended quantizer, which is fitted; raises an error if nothing is recommended."""
         if self.choice.quantizer is None:
-            raise NotFoundError(f"no smaller candidate was prescribed for {self.source}: there is nothing to save")
+            raise NotFoundError(f"no smaller candidate was recommended for {self.source}: there is nothing to save")
         return self.choice.quantizer
 
     @property
@@ -454,7 +454,7 @@ class Compression(Result):
 
     @property
     def needed(self) -> int | None:
-        """About how many examples would be enough to decide, if this cannot be decided; None if too many or unknown."""
+        """If undecided: about how many examples would be enough; None if more than 1,000,000, or if decided."""
         verdicts = [(trial.whole or trial.scores[self.measure]) for trial in self.trials if self._may_choose(trial)]
         promising = [
             each.needed for each in verdicts if each.verdict == "undecided" and each.share > self.settings.keep
@@ -493,7 +493,7 @@ class Compression(Result):
         )
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Save the prescribed quantizer to a folder; `isoscope.load_transform` loads it."""
+        """Save the recommended quantizer to a folder; `isoscope.load_transform` loads it."""
         self.quantizer.save(folder)
 
     def to_dict(self) -> dict[str, Any]:

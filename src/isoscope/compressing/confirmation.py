@@ -1,6 +1,7 @@
 """The recall of a few candidates on the whole source, if the others were scored on a sample of it.
 
-Neighbors are closer in more rows, so a search in codes finds fewer of them: recall on a sample is too high.
+Among more rows, neighbors are closer together, so a search in codes finds fewer of them: recall on a sample is too
+high.
 """
 
 from __future__ import annotations

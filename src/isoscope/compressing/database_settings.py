@@ -122,8 +122,7 @@ def _pgvector_bits(about: _Storage, comment: tuple[str, ...]) -> DatabaseSetting
             f") AS nearest ORDER BY embedding {operator} $1 LIMIT {LIMIT};",
         )
     difference = (
-        "Same bits: binary_quantize sets a bit if the number is positive. The index also finds its neighbors "
-        "approximately (HNSW)."
+        "Same bits: binary_quantize sets a bit if the number is positive. In addition, the HNSW index is approximate."
     )
     if about.is_projected and about.oversampling:
         difference += " Rescore with the original vectors if they are stored in another column."
@@ -165,10 +164,9 @@ def _qdrant(about: _Storage) -> DatabaseSetting:
             "    type=models.ScalarType.INT8, quantile=1.0, always_ram=True",
             ")",
         )
-        own = (
-            "isoscope's codes have a range per coordinate" if about.scale == "coordinate" else "isoscope's have 8 bits"
-        )
-        own = "isoscope's codes have a scale per vector" if about.scale == "vector" else own
+        ranges = {"coordinate": "a range per coordinate", "vector": "a scale per vector", "shared": "one range"}
+        levels = (256 if about.precision == "int8" else 16) - (about.scale == "vector")
+        own = f"isoscope's codes have {ranges[about.scale]} and {levels} levels"
         more = " Qdrant has no int4 codes: this takes twice the bytes." if about.precision == "int4" else ""
         difference = (
             f"Qdrant uses one range for all coordinates and 128 levels; {own}.{more} The original vectors are kept "
@@ -255,7 +253,9 @@ def _faiss(about: _Storage) -> DatabaseSetting:
             f"index = faiss.IndexScalarQuantizer({k}, faiss.ScalarQuantizer.QT_{bits}bit_uniform, faiss.{metric})",
         )
         difference = (
-            "Same codes." if about.scale == "shared" else "faiss has no scale per vector: this is one range for all."
+            "Same codes."
+            if about.scale == "shared"
+            else "faiss has no scale per vector; this setting uses one range for all numbers."
         )
     else:
         names = {"float32": "Flat", "float16": "SQfp16", "int8": "SQ8", "int4": "SQ4", "pq": f"PQ{about.subvectors}"}

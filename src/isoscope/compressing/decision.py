@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 KeptVerdict = Literal["keeps", "loses", "undecided"]
 """Whether a candidate keeps the share of the score, with simultaneous confidence."""
 Outcome = Literal["smaller", "undecided", "none"]
-"""Whether a smaller candidate keeps the share, none could be shown to, or none does."""
+"""Whether a smaller candidate keeps the share, this is undecided, or none keeps it."""
 
 CONFIDENCE = 0.95
 """The confidence of all lower bounds together, and of all upper bounds together."""
@@ -43,7 +43,7 @@ class Kept:
     examples: int
     """The number of examples that the candidate was scored on."""
     needed: int | None = None
-    """About how many examples would decide, if this cannot be decided."""
+    """If undecided: about how many examples would be enough; None if more than 1,000,000, or if decided."""
 
 
 def compare_shares(trials: Trials, keep: float, measures: Sequence[str]) -> dict[str, list[Kept]]:
@@ -64,7 +64,7 @@ def compare_shares(trials: Trials, keep: float, measures: Sequence[str]) -> dict
 
 
 def compare_extended(trials: Trials, columns: Mapping[int, np.ndarray], keep: float, measure: str) -> dict[int, Kept]:
-    """Return the shares that candidates keep according to further scores, one column for each of their positions.
+    """Return the share that each candidate keeps, given additional scores with one column per candidate position.
 
     The bounds are simultaneous over these columns and over all candidates that were scored on all examples.
     """
@@ -145,12 +145,12 @@ def check_original(original: float, measure: str) -> None:
 
 
 def is_kept(of: dict[str, Kept], measure: str) -> bool:
-    """Return whether a candidate keeps the share on the deciding measure, and loses on no other."""
+    """Return whether a candidate keeps the share on the deciding measure, and not significantly less on any other."""
     return of[measure].verdict == "keeps" and all(each.verdict != "loses" for each in of.values())
 
 
 def is_lost(of: dict[str, Kept], measure: str) -> bool:
-    """Return whether a candidate loses more than the share on a measure."""
+    """Return whether a candidate keeps significantly less than the share on some measure."""
     return any(each.verdict == "loses" for each in of.values())
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from isoscope.transforms.quantize import Frame, Quantizer
 
 FIRST_QUERIES = 64
-"""The number of queries that every candidate is scored on before the hopeless ones are left out."""
+"""The number of queries that every candidate is scored on before candidates far below the share are dropped."""
 
 _TILE = 16 * 2**20  # bytes of similarities per thread
 _ROW_TILE = 2**18  # bytes of rows that are rounded while they are in the cache
@@ -45,10 +45,10 @@ def count_queries(rows: int) -> int:
 class NeighborRecall:
     """Recall@10 of a search in codes, against exact search in the original vectors.
 
-    Some rows become queries, and each is searched for among all other rows. Without the other queries, the rows would
-    be less dense, and recall would be too high. Quantizers learn from the rows that are not queries. A result counts as
-    found if it is as near as the 10th nearest row, so equal rows stand for each other. Rows that a search ranks equally
-    are taken in random order: the expected recall is returned.
+    Some rows become queries. For each query, all other rows are searched, including the other queries. Leaving these
+    out would thin out the rows and overestimate recall. Quantizers learn from the rows that are not queries. A result
+    counts as found if it is as near as the 10th nearest row, so equal rows stand for each other. Rows that a search
+    ranks equally are taken in random order: the expected recall is returned.
     """
 
     measures: ClassVar = {"recall@10": "recall@10"}
@@ -127,7 +127,7 @@ class CodeSearch:
         self.task, self.rows, self.queries = task, rows, queries
 
     def recall(self, depths: Sequence[int], first: int, last: int) -> np.ndarray:
-        """Return the recall of queries `first` to `last` among so many results: an array of shape (depths, queries)."""
+        """Return the recall of queries `first` to `last` at each depth: an array of shape (depths, queries)."""
         found = np.empty((len(depths), last - first))
 
         def search(part: slice) -> None:

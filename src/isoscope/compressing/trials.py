@@ -121,7 +121,7 @@ def _try_on_neighbors(task: NeighborRecall, candidates: Sequence[Candidate], kee
 
 
 def _is_hopeless(recall: np.ndarray, keep: float) -> bool:
-    """Return whether more queries would not show that a candidate keeps the share."""
+    """Return whether a candidate is so far below the share that more queries are pointless."""
     error = float(recall.std(ddof=1)) / np.sqrt(len(recall))
     return bool(recall.mean() + max(_HOPELESS_ERRORS * error, _HOPELESS_SHARE) < keep)
 

@@ -72,7 +72,7 @@ class Counts:
         return replace(self, cuts=self.cuts[one], predicted=self.predicted[:, one], matched=self.matched[:, one])
 
     def join(self, others: Sequence[Counts]) -> Counts:
-        """Return the counts of these and other examples; the cuts of the first remain."""
+        """Return the counts of these and the other examples together, at the cuts of this object."""
         arrays = ("predicted", "matched", "positives", "pairs", "members")
         together: dict[str, Any] = {
             name: np.concatenate([getattr(each, name) for each in (self, *others)]) for name in arrays
@@ -91,7 +91,7 @@ class JudgedPairs(ABC):
     counts: Counts
     """The counts of all examples."""
     relative: Counts | None = None
-    """The counts for cuts relative to the best result of each query; cuts are minus the allowed difference."""
+    """The counts for cuts relative to the best result of a query; a cut is the negative of the allowed difference."""
     matches: np.ndarray
     """A histogram of the cosines of matches, over `edges`."""
     others: np.ndarray
@@ -114,7 +114,7 @@ class JudgedPairs(ABC):
 
 
 class _IndependentExamples(JudgedPairs):
-    """Examples whose pairs belong to one example alone."""
+    """Judged pairs that each belong to exactly one example."""
 
     def splits(self, folds: int, seed: int, *, relative: bool = False) -> Iterator[tuple[Counts, Counts]]:
         """See `JudgedPairs`."""
@@ -217,7 +217,7 @@ class LabeledExamples(JudgedPairs):
         cosines = unit[pilot] @ unit[pilot].T
         upper = np.triu(labels[pilot][:, None] == labels[pilot], 1)
         if not upper.any():
-            raise TooFewRowsError("almost no two rows have the same label: need labels that several rows share")
+            raise TooFewRowsError("too few rows share a label: need labels that several rows share")
         cuts = make_cuts(cosines[upper], recall)
         self.edges = _make_edges(float(cosines.min()), 1.0)
         everything = np.triu(np.ones(cosines.shape, bool), 1)
@@ -289,7 +289,7 @@ def find_matches(grades: np.ndarray, match_from: float | None) -> np.ndarray:
 
 
 def _list(grades: list[float]) -> str:
-    """Return grades as text; of many, the first, the last and those in between are shown."""
+    """Return grades as text; a long list is shortened to its first and last grades."""
     if len(grades) > _MOST_GRADES:
         half = _MOST_GRADES // 2
         grades_text = [f"{grade:g}" for grade in grades[:half]] + ["…"] + [f"{grade:g}" for grade in grades[-half:]]

@@ -28,12 +28,13 @@ STARTS = 4
 """The number of cuts at which tests for precision start."""
 LEAST_RECALL = 0.05
 """A cut that finds a smaller share of the matches is of no use, so it does not show that a goal is reachable."""
+MOST_MORE = 1_000
+"""If more than this many times as many examples would be needed, their number is not stated."""
 
 _START_RATIO = 4  # the number of predicted matches grows by this factor from start to start
 _PRIOR_ERRORS = 2.0  # the weight of the prior design effect, in units with an error
 _ENOUGH_ERRORS = 10  # units with an error, to estimate the correlation within units
 _POWER = 0.8  # with the stated number of examples, the guarantee is reached in 80% of samples
-_MOST_MORE = 1_000  # times as many examples; more are not worth stating
 
 
 class Share(NamedTuple):
@@ -81,7 +82,7 @@ class Choice:
     index: int | None
     verdict: CutVerdict
     needed: int | None = None
-    """If undecided: the number of examples that would be enough, or None if that is unknown."""
+    """If undecided: the number of examples that would be enough, or None if that is more than 1,000 times as many."""
     best: int | None = None
     """The index of the cut that comes closest to the goal."""
 
@@ -122,7 +123,7 @@ def measure_shares(
 def _correlation(observed: np.ndarray, largest: np.ndarray, events: np.ndarray) -> float:
     """Return the largest correlation within units at cuts with enough errors to estimate it; 1 if there are none.
 
-    A cut without errors shows nothing about their correlation, so it borrows the correlation from the other cuts.
+    A cut without errors shows nothing about their correlation, so the correlation at other cuts is used.
     """
     clear = (events >= _ENOUGH_ERRORS) & (largest > 1 + 1e-9)
     if not clear.any():
@@ -225,7 +226,10 @@ def _perfect_trials(level: float, alpha: float) -> float:
 
 
 def _starts(number: np.ndarray, goal: Goal) -> list[int]:
-    """Return the highest cuts with enough predicted matches: a few times as many from each to the next."""
+    """Return the cuts at which the tests for precision start.
+
+    Each has a few times as many predicted matches as the one before.
+    """
     starts: list[int] = []
     least = _perfect_trials(goal.level, goal.test_alpha / STARTS)
     while len(starts) < STARTS and (enough := np.flatnonzero(number >= least)).size:
@@ -236,7 +240,7 @@ def _starts(number: np.ndarray, goal: Goal) -> list[int]:
 
 
 def _judge_no_cut(counts: Counts, goal: Goal, starts: list[int]) -> Choice:
-    """Return why no cut is proven to reach a precision: because no useful cut does, or because examples are missing."""
+    """Return why no cut is proven to reach a precision: no useful cut does, or there are too few examples."""
     found = precision(counts, goal.alpha, sides=1)
     useful = counts.matched.sum(axis=0) >= LEAST_RECALL * counts.positives.sum()
     useful[0] = True
@@ -256,7 +260,7 @@ def _judge_no_cut(counts: Counts, goal: Goal, starts: list[int]) -> Choice:
 
 def _more_examples(counts: Counts, times: float) -> int | None:
     """Return the number of examples that would be enough: at least half as many again, rounded up to two digits."""
-    if not math.isfinite(times) or times > _MOST_MORE:
+    if not math.isfinite(times) or times > MOST_MORE:
         return None
     return round_up(max(times, 1.5) * len(counts))
 
@@ -272,7 +276,7 @@ def round_up(number: float) -> int:
 
 
 def confirm(choice: Choice, held_out: HeldOut, counts: Counts) -> Choice:
-    """Return the choice, or that it is undecided if fewer than two choices without one fold find a cut."""
+    """Return the choice; it becomes undecided if a cut is found for fewer than two held-out folds."""
     found = sum(cut is not None for cut in held_out.cuts)
     if choice.index is None or found >= 2:
         return choice
@@ -282,7 +286,8 @@ def confirm(choice: Choice, held_out: HeldOut, counts: Counts) -> Choice:
 def bound_best(counts: Counts, goal: Goal, choice: Choice) -> Share | None:
     """Return the goal's measure at the cut that comes closest.
 
-    If the examples cannot decide, the bounds are those of the tests, which are corrected for the number of starts.
+    If there are too few examples to decide, the bounds are those of the tests, which are corrected for the number
+    of starts.
     """
     if choice.best is None:
         return None

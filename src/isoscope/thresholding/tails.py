@@ -83,7 +83,7 @@ def count_pairs(sizes: tuple[int, int], within: bool) -> int:
 
 
 def collect_tail(rows: np.ndarray, others: np.ndarray | None, share: float, seed: int) -> Tail:
-    """Return at least this share of the pairs: those with the highest cosines. Rows are unit vectors.
+    """Return the pairs with the highest cosines, at least this share of all pairs; rows are unit vectors.
 
     Without `others`, the pairs are those within `rows`.
     """
@@ -105,7 +105,7 @@ def collect_tail(rows: np.ndarray, others: np.ndarray | None, share: float, seed
 
 
 def _pairs_above(rows: np.ndarray, columns: np.ndarray, floor: float, within: bool) -> Tail:
-    """Return the pairs with a cosine of at least `floor`, highest first; of too many, those with the highest ones."""
+    """Return the pairs with a cosine of at least `floor`, highest first; if too many, only the highest ones."""
     row_blocks, column_blocks = (list(blocks(len(side), _BLOCK)) for side in (rows, columns))
     tiles = [(a, b) for a in row_blocks for b in column_blocks if not within or b.start >= a.start]
 
@@ -182,7 +182,7 @@ def find_tail_cut(rows: np.ndarray, others: np.ndarray | None, rate: float, conf
     share = min(3 * _EXCEEDANCES * max(beyond, 1.0) / pairs, 1.0)
     part = tuple(math.ceil(size / math.sqrt(beyond)) for size in sizes)
     if beyond > _MOST_BEYOND or min(part) < _LEAST_ROWS or count_pairs((part[0], part[1]), others is None) < 2_000:
-        raise TooFewRowsError(_refusal(rate, pairs, sizes, others is None, "and it lies too far beyond to extrapolate"))
+        raise TooFewRowsError(_refusal(rate, pairs, sizes, others is None, "the rate is too low to extrapolate"))
     return _extrapolate_cut(collect_tail(rows, others, share, seed), rate, beyond, (part[0], part[1]), seed)
 
 
@@ -193,7 +193,7 @@ def _refusal(rate: float, pairs: int, sizes: tuple[int, int], within: bool, reas
         else f"{math.ceil(MIN_COUNT / rate / sizes[0]):,} documents for {sizes[0]:,} queries"
     )
     return (
-        f"a false-match rate of {rate:g} cannot be counted among {pairs:,} pairs, {reason}: need about {need}, or a "
+        f"{pairs:,} pairs are too few to count a false-match rate of {rate:g}, and {reason}: need about {need}, or a "
         f"rate of at least {MIN_COUNT / pairs:.1g}"
     )
 
@@ -237,8 +237,9 @@ def _make_curve(tail: Tail) -> tuple[np.ndarray, np.ndarray]:
 def _extrapolate_cut(tail: Tail, rate: float, beyond: float, part: tuple[int, int], seed: int) -> TailCut:
     """Return the cut from a generalized Pareto tail, if the same extrapolation succeeds on parts of the rows.
 
-    Each test fits the tail to the pairs of a random part of the rows. The part is so small that the requested rate, at
-    the same distance from the rate that can be counted there, can be counted exactly on all pairs.
+    Each test fits the tail to the pairs of a random part of the rows. The tested rate is as far below the lowest
+    countable rate of the part as the requested rate is below that of all rows. The part is so small that all pairs
+    suffice to count the tested rate exactly.
     """
     pairs = tail.pairs
     rng = np.random.default_rng(seed)
@@ -260,10 +261,10 @@ def _extrapolate_cut(tail: Tail, rate: float, beyond: float, part: tuple[int, in
     cut = _predict(tail.cosines, expected)
     if passed < MIN_PASSED * TESTS or cut is None or cut > _NEARLY_ONE:
         reason = (
-            f"and its extrapolation was right within a factor of {TOLERANCE:g} in only {passed} of {TESTS} tests on "
-            "parts of the rows"
+            f"an extrapolation from parts of the rows predicted the rate within a factor of {TOLERANCE:g} in only "
+            f"{passed} of {TESTS} tests"
             if passed < MIN_PASSED * TESTS
-            else "and its extrapolation exceeds a cosine of 1"
+            else "the extrapolated cut exceeds a cosine of 1"
         )
         raise TooFewRowsError(_refusal(rate, pairs, tail.sizes, tail.within, reason))
     factor = float(np.quantile(factors, MIN_PASSED, method="higher"))

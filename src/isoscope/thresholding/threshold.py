@@ -11,6 +11,7 @@ import numpy as np
 import isoscope
 from isoscope._core.arrays import check_integer, check_real, nonzero_rows, unit_rows
 from isoscope._core.errors import ParameterError, ShapeError, TooFewRowsError, plural
+from isoscope._core.missing import note_zero_rows
 from isoscope._core.random import check_seed
 from isoscope._io.json import jsonable
 from isoscope._io.progress import show_progress
@@ -146,7 +147,7 @@ def threshold(
 
     Pass one of `pairs`, `queries` with `qrels`, or `labels`. The cut reaches the requested precision or recall with 95%
     confidence, and its scores are measured on examples that took no part in its choice. Without judgments, the cut is
-    the cosine that a share of `false_matches` of all random pairs reaches.
+    the cosine that a fraction `false_matches` of random pairs reach or exceed.
 
     Parameters
     ----------
@@ -162,7 +163,7 @@ def threshold(
     labels : column name, or one entry for each row
         The class of each row. Two rows match if their labels are equal.
     precision, recall : float, optional
-        The smallest precision or recall of the cut (default: a precision of 0.9).
+        The required precision or recall of the cut (default: a precision of 0.9).
     f1 : bool
         Whether to return the cut with the highest F1.
     match_from : float, optional
@@ -289,7 +290,10 @@ class Curve:
 
 @dataclass(repr=False)
 class Threshold(Result):
-    """The cut: a pair counts as a match if its cosine is at least `cut`. `scores` are those on held-out examples."""
+    """The cut, a threshold on the cosine, with its evidence: a pair with a cosine of at least `cut` counts as a match.
+
+    `scores` are measured on held-out examples.
+    """
 
     source: str
     n: int
@@ -300,7 +304,7 @@ class Threshold(Result):
     level: float | None
     """The requested precision, recall or rate; None for F1."""
     verdict: CutVerdict
-    """"cut", "no cut" if no cosine separates matches from other pairs, or "undecided" if examples are missing."""
+    """"cut", "no cut" if no cosine separates matches from other pairs, or "undecided" if there are too few examples."""
     cut: float | None
     low: float | None
     high: float | None
@@ -322,7 +326,7 @@ class Threshold(Result):
     best: tuple[float, Share] | None = None
     """Without a cut: the cut that comes closest, and its precision, recall or F1 on all examples."""
     needed: int | None = None
-    """If undecided: the number of examples that would be enough; None if it is far larger."""
+    """If undecided: the number of examples that would be enough; None if more than 1,000 times as many."""
     relative: RelativeCut | None = None
     curve: Curve | None = None
     tail: TailCut | None = None
@@ -507,7 +511,10 @@ def _judge_pairs(task: Task, settings: ThresholdSettings, goal: Goal) -> tuple[K
         raise ParameterError("match_from is for grades and relevances, but labels were passed: omit it")
     labeled = LabeledExamples(task, settings.folds, level, settings.seed)
     if len(labeled.counts) < len(task.labels):
-        notes.append(f"Pairs are those of {len(labeled.counts):,} random rows of {len(task.labels):,} distinct ones.")
+        notes.append(
+            f"All pairs of {len(labeled.counts):,} rows were compared, a random sample of {len(task.labels):,} "
+            "distinct rows."
+        )
     return "labels", labeled, notes
 
 
@@ -551,7 +558,12 @@ def _find_random_cut(
             f"{first.sketch.nonfinite:,} of {everything:,} rows were dropped: they are incomplete or all zeros."
         )
     if len(first.sample) < first.sketch.n:
-        notes.append(f"Pairs are those of a random sample of {len(first.sample):,} of {first.sketch.n:,} rows.")
+        words = (
+            "All pairs of a random sample were compared"
+            if queries is None
+            else "The queries were compared with a random sample"
+        )
+        notes.append(f"{words}: {len(first.sample):,} of {first.sketch.n:,} rows.")
     others = None
     if queries is not None:
         asked = first_pass(engine, queries, reading, progress, "reading queries")
@@ -599,7 +611,5 @@ def _unit_sample(vectors: np.ndarray, name: str) -> tuple[np.ndarray, list[str]]
     rows = vectors[nonzero]
     notes = []
     if not nonzero.all():
-        zero = int((~nonzero).sum())
-        has = "has" if zero == 1 else "have"
-        notes.append(f"{plural(zero, 'row')} of zeros {has} no cosine and {'is' if zero == 1 else 'are'} in no pair.")
+        notes.append(note_zero_rows(int((~nonzero).sum())))
     return np.asarray(unit_rows(np, rows, rows.dtype)), notes
