@@ -77,6 +77,7 @@ def test_within(capsys):
     out = capsys.readouterr().out
     assert "two spaces" in out
     assert "d0, d1, d2" in out
+    assert "d18, d19 and 40 more" in " ".join(out.split())
     assert main(["same", "--within", "old.parquet"]) == 0
 
 

@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 
 import isoscope
 from isoscope._report import terminal
-from isoscope.auditing.compare import compare_findings
+from isoscope.auditing.compare import Agreement, compare_findings
 from isoscope.auditing.finding import format_percentage
 
 
@@ -123,6 +123,14 @@ def test_two_audits_are_shown_side_by_side(found):
         assert text.count(finding.shown) >= 2
     assert "37.5% of a row's nearest neighbors in one space" in text
     assert "nearest neighbors in one space" not in printed(terminal.render_side_by_side([found, found], [None]))
+
+
+def test_agreements_name_the_spaces_if_there_are_more_than_two(found):
+    agreement = Agreement("cka", "CKA", 0.5, 0.4, 0.6, 300)
+    two = flat(printed(terminal.render_side_by_side([found] * 2, [None], spaces=[[agreement]]), 200))
+    assert "On 300 rows: CKA 0.500 [0.400 … 0.600]." in two
+    three = flat(printed(terminal.render_side_by_side([found] * 3, [None] * 2, spaces=[[agreement]] * 2), 200))
+    assert three.count(f"On 300 rows ({found.source} and {found.source}): CKA") == 2
 
 
 def test_progress_bar_is_hidden_without_a_terminal(capsys, monkeypatch):
