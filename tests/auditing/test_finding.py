@@ -143,6 +143,11 @@ def test_number_that_rounds_up_to_another_digit():
         (Range.higher_is_better(0.46, 8.26e-4, ""), "power", "ok from 0.460, bad below 8.3e−4"),
         (Range((11.2, 52.2), (1, math.inf), ""), "number", "ok from 11.2 to 52.2, bad below 1.00"),
         (Range.lower_is_better(math.nextafter(0.0, 1.0), 0.1, ""), "share", "ok if 0, bad from 10.0%"),
+        (
+            Range.lower_is_better(math.nextafter(0.0, 1.0), math.nextafter(0.0, 1.0), ""),
+            "share",
+            "ok if 0, bad otherwise",
+        ),
         (Range((-math.inf, math.inf), (-math.inf, math.inf), ""), "number", "for information"),
     ],
 )

@@ -92,4 +92,4 @@ def test_unknown_lists_raise_key_errors(audit):
     with pytest.raises(KeyError, match="anti_hubs"):
         audit.worst["hub"]
     assert repr(audit.worst).startswith("WorstRows(near_duplicates: 3, hubs: ")
-    assert audit.worst.note == "Neighbors were searched among all 298 rows."
+    assert audit.worst.note == "Nearest neighbors were computed among all 298 rows."

@@ -30,7 +30,7 @@ def test_rows_writes_the_table_and_lists_the_worst_rows(source, tmp_path, capsys
     printed = capsys.readouterr()
     assert f"written: {out}" in printed.err
     assert out.stat().st_size > 1000
-    assert "Rows that cause the trouble" in printed.out
+    assert "Rows to check" in printed.out
     assert "d3" in printed.out
     assert "\x1b[2J" not in printed.out
     assert "\\x1b[2Jcleared" in printed.out

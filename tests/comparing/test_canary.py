@@ -60,9 +60,9 @@ def test_precision_of_the_vectors_is_kept(tmp_path):
 def test_bad_input_is_one_line_and_writes_nothing(tmp_path):
     path = tmp_path / "c.parquet"
     for source, options, words in (
-        (X, {}, "neither texts nor ids"),
+        (X, {}, "no texts or ids"),
         (open_store(X, text=TEXTS), {"rows": 10}, "at least 48"),
-        (open_store(X, text=TEXTS), {"texts": ["nothing"]}, "not in"),
+        (open_store(X, text=TEXTS), {"texts": ["nothing"]}, "1 text is not in .*first"),
         (open_store(X, text=TEXTS), {"texts": TEXTS[:5]}, "at least 48"),
     ):
         with pytest.raises(InputError, match=words):

@@ -7,6 +7,7 @@ import pytest
 
 import isoscope
 from isoscope import InputError, open_store, same
+from isoscope.comparing.canary import MIN_TEXTS
 from tests.comparing.spaces import topics
 
 X = topics(400)
@@ -39,6 +40,28 @@ def test_integer_codes_are_the_same_space(codes):
     assert found.answer == "same"
     assert any("rounding" in note for note in found.notes)
     assert same(store(unit), store(np.round(100 * unit[:, ::-1]).astype(np.int8))).answer == "rotated"
+
+
+def test_the_tolerance_of_integer_codes_is_reported():
+    codes = np.round(7 * X / np.abs(X).max()).astype(np.int8)
+    found = same(store(X), store(codes))
+    assert found.details["tolerance"] > found.settings.tolerance
+    assert f"tolerance is {found.details['tolerance']:.2g}." in found.paragraph
+    shifted = same(store(X), store((np.round(127 * X / np.abs(X).max()) + 128).astype(np.uint8)))
+    assert shifted.answer == "same"
+    assert any("a factor or a shift" in note for note in shifted.notes)
+    assert same(store(X), store(X)).details == {"tolerance": 0.05}
+
+
+@pytest.mark.parametrize("factor", [1, 3])
+def test_a_factor_of_a_shift_or_rotation_is_stated(factor):
+    shifted = same(store(X), store(factor * X + 0.1))
+    turned = same(store(X), store(factor * X[:, ::-1]))
+    assert (shifted.answer, turned.answer) == ("shifted", "rotated")
+    for found in (shifted, turned):
+        assert ("multiplied by 3.00" in found.headline) == (factor == 3)
+    assert ("divide by the factor" in shifted.paragraph) == (factor == 3)
+    assert ("3.00 times as large" in turned.paragraph) == (factor == 3)
 
 
 def test_unpaired_rows_never_give_a_rotation():
@@ -78,6 +101,9 @@ def test_few_rows_are_undecided_and_the_number_that_is_enough_decides():
     paired = same(X[:6], X[:6], pair="rows")
     assert paired.answer == "undecided"
     assert same(X[: paired.enough], X[: paired.enough], pair="rows").answer == "same"
+    fewest = same(X[:3], X[:3], pair="rows").enough
+    assert fewest == MIN_TEXTS == 48
+    assert same(X[:fewest], X[:fewest, ::-1], pair="rows").answer == "rotated"
 
 
 def test_ids_that_only_one_side_has_are_an_error_or_left_out():
@@ -85,14 +111,16 @@ def test_ids_that_only_one_side_has_are_an_error_or_left_out():
         same(store(X), store(X[:300]))
     found = same(store(X), store(X[:300]), missing="drop")
     assert (found.answer, found.compared) == ("same", 300)
-    assert any("100 ids" in note for note in found.notes)
+    assert "100 ids of old that are not in new were left out." in found.notes
 
 
 def test_repeated_ids_are_an_error_or_left_out():
     ids = ["d1", *IDS[1:]]
     with pytest.raises(InputError, match="1 id on several rows, first d1"):
         same(store(X), store(X, ids))
-    assert same(store(X), store(X, ids), missing="drop").compared == 398
+    found = same(store(X), store(X, ids), missing="drop")
+    assert found.compared == 398
+    assert "1 id that occurs on several rows of new was left out." in found.notes
 
 
 def test_rows_with_another_text_are_left_out():
@@ -102,6 +130,7 @@ def test_rows_with_another_text_are_left_out():
     Y[0] = -Y[0]
     found = same(store(X, text=texts), store(Y, text=changed))
     assert (found.answer, found.compared, found.n_changed) == ("same", 399, 0)
+    assert "1 row was left out because its text differs in new, so its vector should differ." in found.notes
 
 
 def test_rows_can_be_paired_by_number_or_not_at_all():
@@ -147,9 +176,11 @@ def test_within_finds_the_rows_of_another_model():
     found = same(open_store(Y, ids=ids), within=True)
     assert found.answer == "mixed"
     assert set(found.changed) == {ids[i] for i in other}
-    assert "cluster" in found.paragraph
+    assert "topic" in found.paragraph
     assert same(topics(900, d=96), within=True).answer == "same"
-    assert same(Y[:50], within=True).answer == "undecided"
+    for few, enough in ((Y[:50], 200), (Y[:, :5], None)):
+        found = same(few, within=True)
+        assert (found.answer, found.enough) == ("undecided", enough)
 
 
 @pytest.mark.parametrize("options", [{"tolerance": 0}, {"sample": 5}, {"missing": "no"}, {"pair": "x"}])

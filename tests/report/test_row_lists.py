@@ -57,7 +57,17 @@ def test_the_terminal_shows_each_list_within_its_width(audit, width):
     for each in audit.worst.nonempty:
         assert f"{each.title}  {each.count:,}" in text
     assert "…" in text  # long texts are truncated to one line
-    assert str(audit).count("Rows that cause the trouble") == 1
+    assert str(audit).count("Rows to check") == 1
+
+
+def test_lists_that_were_not_measured_are_not_called_empty():
+    audit = isoscope.audit(np.random.default_rng(0).standard_normal((40, 4)), rows=True)
+    text = " ".join(to_plain_text(render_worst_text(audit.worst), 80).split())
+    empty = text[text.index("Not found: ") :].split(".")[0]
+    assert "outliers" not in empty
+    assert "zero and dropped rows" in empty
+    assert "Outlier scores were not measured: at least 100 rows are needed" in text
+    assert "Outlier scores were not measured" in render_worst_rows(audit)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,9 @@ FINDING_LISTS = {
 
 _MIN_CELL_WIDTH, _MAX_CELL_WIDTH = 9, 22  # characters of a cell in the terminal, except texts
 
-TITLE = "Rows that cause the trouble"
+TITLE = "Rows to check"
+_MEASURED_LISTS = {"outlier_score": ("outliers",), "k_occurrence": ("hubs", "anti_hubs")}
+_MEASUREMENT_NAMES = {"outlier_score": "Outlier scores", "k_occurrence": "Hubs and anti-hubs"}
 
 
 def render_worst_rows(audit: Audit) -> Markup | None:
@@ -42,10 +44,7 @@ def render_worst_rows(audit: Audit) -> Markup | None:
         tag("p", worst.note, class_="hint"),
         *(_render_list(each) for each in worst.nonempty),
         tag("p", describe_empty(worst), class_="hint"),
-        *(
-            tag("p", f"Not measured: {name.replace('_', ' ')}, {why}", class_="hint")
-            for name, why in worst.notes.items()
-        ),
+        *(tag("p", note, class_="hint") for note in describe_unmeasured(worst)),
     )
 
 
@@ -61,9 +60,15 @@ def render_list_links(audit: Audit, finding: str) -> Markup | None:
 
 
 def describe_empty(worst: WorstRows) -> str | None:
-    """Return a sentence about the kinds of rows that were not found; None if all were found."""
-    empty = [each.title.lower() for each in worst.lists if not each.count]
+    """Return a sentence about the kinds of rows that were measured but not found; None if there are none."""
+    unmeasured = {kind for name in worst.notes for kind in _MEASURED_LISTS.get(name, ())}
+    empty = [each.title.lower() for each in worst.lists if not each.count and each.name not in unmeasured]
     return f"Not found: {', '.join(empty)}." if empty else None
+
+
+def describe_unmeasured(worst: WorstRows) -> list[str]:
+    """Return a sentence about each measurement that could not be made."""
+    return [f"{_MEASUREMENT_NAMES.get(name, name)} were not measured: {why}." for name, why in worst.notes.items()]
 
 
 def _render_list(rows: RowList) -> Markup:
@@ -135,7 +140,7 @@ def render_worst_text(worst: WorstRows) -> Group:
         parts.append(Padding(_terminal_table(rows), (0, 0, 0, 2)))
     if (empty := describe_empty(worst)) is not None:
         parts += [Text(), Text(empty, "dim")]
-    parts += [Text(f"not measured: {name}, {why}", "dim") for name, why in worst.notes.items()]
+    parts += [Text(note, "dim") for note in describe_unmeasured(worst)]
     return Group(*parts)
 
 

@@ -77,7 +77,7 @@ def _render_heading(result: Sameness) -> Markup:
 def _describe_evidence(result: Sameness) -> str:
     return {
         "pairs": f"{result.compared:,} matched rows",
-        "rows": f"{result.compared:,} rows on each side, which do not correspond",
+        "rows": f"{result.compared:,} unmatched rows on each side",
         "sketches": "means and covariances",
         "dimensions": "the number of dimensions",
         "within": f"{result.compared:,} rows",
@@ -162,7 +162,7 @@ _DETAILS = {
 def _render_changed(result: Sameness) -> Markup | None:
     if not result.changed:
         return None
-    title = "Rows of the other space" if result.answer == "mixed" else "Rows that moved"
+    title = "Rows of the second space" if result.answer == "mixed" else "Rows that moved"
     more = f" and {result.n_changed - _LISTED:,} more" if result.n_changed > _LISTED else ""
     items = [tag("bdi", each) for each in result.changed[:_LISTED]]
     return section("changed", title, tag("p", f"{result.n_changed:,} rows: ", *_separate(items), more))
@@ -179,32 +179,35 @@ def _render_notes(result: Sameness) -> Markup:
             (
                 "Rule",
                 f"The simplest transformation that explains at least {KEPT_SHARE:.0%} of the rows within the tolerance "
-                f"({KEPT_DISTANCES:.0%} for a rotation), unless a richer one has a much smaller residual. The lower "
-                f"end of the 95% interval must be at least {KEPT_LOW:.0%}; otherwise the question is undecided.",
+                f"({KEPT_DISTANCES:.0%} for a rotation), unless a more complex one has a much smaller residual. The "
+                f"lower end of the 95% interval must be at least {KEPT_LOW:.0%}; otherwise the question is undecided.",
             ),
             (
                 "Tolerance",
-                f"{result.settings.tolerance:g} of the spread, which is the root-mean-square distance of the new "
-                "vectors from their mean. Rounding to 8 bits moves vectors by about 0.01.",
+                f"{result.details.get('tolerance', result.settings.tolerance):.2g} of the spread, which is the "
+                "root-mean-square distance of the new vectors from their mean. Rounding to 8 bits moves vectors by "
+                "about 0.01.",
             ),
             (
                 "Held out",
                 "The factor and the shift are fitted to one half of the rows and checked on the other. A rotation is "
-                "detected by the distances between rows, which it keeps.",
+                "detected by the distances between rows, which it keeps up to a factor.",
             ),
         ]
     if result.evidence == "rows":
         rows += [
             (
                 "Rule",
-                "The sides differ if one of three permutation tests finds a difference. Together they err in at most "
-                f"{LEVEL:.0%} of cases. The answer is undecided if chance could explain an AUC of {CLEAR_AUC:g}, which "
-                "a changed model exceeds.",
+                "The sides differ if one of three permutation tests finds a difference. Together they raise a "
+                f"false alarm in at most {LEVEL:.0%} of cases. The answer is undecided if there are too few rows to "
+                f"detect an AUC of {CLEAR_AUC:g}, which a changed model exceeds.",
             ),
             ("Rows", f"A random sample of at most {TEST_ROWS:,} rows of each side."),
         ]
     if result.evidence == "sketches":
-        rows.append(("Rule", f"The sides differ if their means or covariances differ; error rate {LEVEL:.0%}."))
+        rows.append(
+            ("Rule", f"The sides differ if their means or covariances differ. Nominal false-alarm rate: {LEVEL:.0%}.")
+        )
     if result.evidence == "within":
         rows.append(
             (
@@ -212,7 +215,7 @@ def _render_notes(result: Sameness) -> Markup:
                 f"Two parts of the rows are two spaces if the correlation of their covariances is below "
                 f"{MAX_ALIGNMENT:g}, the excess below {MAX_EXCESS:g} and the cosine below {MAX_MEAN_COSINE:g}; or if "
                 f"the gap exceeds {MIN_GAP:g}, the correlation is below {MAX_RELATED_ALIGNMENT:g} and the cosine below "
-                f"{MAX_RELATED_COSINE:g}. The smaller part needs {MIN_SHARE:.0%} of the rows.",
+                f"{MAX_RELATED_COSINE:g}. The smaller part needs more than {MIN_SHARE:.0%} of the rows.",
             )
         )
     rows.append(("Seed", result.settings.seed))

@@ -41,8 +41,10 @@ def render_same(result: Sameness) -> Group:
         parts += [Text(), _render_tests(result)]
     if result.changed:
         shown = ", ".join(str(each) for each in result.changed[:_LISTED])
-        more = f" and {result.n_changed - _LISTED:,} more (see --json)" if result.n_changed > _LISTED else ""
-        what = "Rows of the other space" if result.answer == "mixed" else "Rows that moved"
+        more = (
+            f" and {result.n_changed - _LISTED:,} more (--json lists up to 1,000)" if result.n_changed > _LISTED else ""
+        )
+        what = "Rows of the second space" if result.answer == "mixed" else "Rows that moved"
         parts += [Text(), Text(f"{what}: {shown}{more}")]
     if result.notes:
         parts += [Text(), *(Text(note, "dim") for note in result.notes)]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from isoscope._core.errors import plural
 from isoscope.auditing.finding import format_number
 from isoscope.auditing.mixed_spaces import MAX_ALIGNMENT
+from isoscope.comparing.two_sample import CLEAR_AUC
 
 if TYPE_CHECKING:
     from isoscope.comparing.same import Sameness
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
 RELATION_NAMES = {
     "same": "unchanged vectors",
     "rescaled": "one factor for all vectors",
-    "shifted": "one shift for all vectors",
-    "rotated": "a rotation (distances kept)",
+    "shifted": "a factor and a shift",
+    "rotated": "a rotation, up to a factor",
 }
 """The transformations of matched rows, for tables."""
 
@@ -24,18 +25,14 @@ _CONSEQUENCES = {
         "Cosines are the same as before. Inner products and Euclidean distances between old and new vectors are not: "
         "divide the new vectors by the factor before you mix them with old ones."
     ),
-    "shifted": (
-        "Euclidean distances within each set are the same, but cosines are not. Subtract the shift before you mix new "
-        "vectors with old ones."
-    ),
     "rotated": (
-        "Searches within the new vectors find the same rows as before, but old and new vectors must not be mixed: "
-        "re-embed the whole index, or rotate it."
+        "Searches by Euclidean distance within the new vectors find the same rows as before, but old and new vectors "
+        "must not be mixed: re-embed the whole index, or rotate it."
     ),
     "different": "Do not mix the two: embed queries and all rows of an index with the same model.",
     "mixed": (
         "A search compares vectors that are not comparable. Embed these rows again with the model of the other rows. "
-        "They are not a cluster or a topic."
+        "They do not look like a topic of the same model."
     ),
 }
 
@@ -44,22 +41,37 @@ def same_headline(result: Sameness) -> str:
     """Return the answer in one sentence."""
     old, new = _short_names(result)
     if result.answer == "mixed":
-        return f"{old} holds vectors of two spaces: about {_format_share(result)} of its rows come from another one."
+        return f"{old} holds vectors of two spaces: about {_format_share(result)} of its rows come from the second one."
     if result.answer == "undecided":
         return _undecided(result)
     if result.evidence == "within":
         return f"All rows of {old} seem to come from one space."
+    factor = _has_factor(result)
+    like = "is" if result.evidence == "pairs" else "looks like"
     return {
         "same": f"{new} and {old} are the same space."
         if result.evidence == "pairs"
         else f"No difference between {old} and {new} was found.",
-        "rescaled": f"{new} is {old} multiplied by {format_number(result.scale)}.",
-        "shifted": f"{new} is {old} moved by a constant vector.",
-        "rotated": f"{new} is a rotation of {old}.",
+        "rescaled": f"{new} {like} {old} multiplied by {_format_factor(result)}.",
+        "shifted": f"{new} {like} {old} {_multiplied(result)}moved by a constant vector.",
+        "rotated": f"{new} is a rotation of {old}" + (f", multiplied by {_format_factor(result)}." if factor else "."),
         "different": f"{new} is not the same space as {old}."
         if result.evidence in ("pairs", "dimensions")
         else f"{new} differs from {old}.",
     }[result.answer]
+
+
+def _has_factor(result: Sameness) -> bool:
+    return abs(result.scale - 1) >= 1e-4
+
+
+def _format_factor(result: Sameness) -> str:
+    digits = format_number(result.scale)
+    return digits if float(digits.replace(",", "")) != 1 else f"{result.scale:.4f}"
+
+
+def _multiplied(result: Sameness) -> str:
+    return f"multiplied by {_format_factor(result)} and " if _has_factor(result) else ""
 
 
 def _format_share(result: Sameness) -> str:
@@ -89,10 +101,22 @@ def describe_reasons(result: Sameness) -> str:
         "sketches": _describe_sketches,
         "within": _describe_within,
     }[result.evidence](result)
-    consequence = _CONSEQUENCES.get(result.answer, "")
+    consequence = _describe_shift(result) if result.answer == "shifted" else _CONSEQUENCES.get(result.answer, "")
     if result.answer == "different" and result.evidence in ("rows", "sketches"):
         consequence = "Either the model or the content changed. Do not mix the two before you know which."
     return " ".join(filter(None, [reasons, consequence]))
+
+
+def _describe_shift(result: Sameness) -> str:
+    if not _has_factor(result):
+        return (
+            "Euclidean distances within each set are the same, but cosines are not. Subtract the shift before you mix "
+            "new vectors with old ones."
+        )
+    return (
+        "Euclidean distances within each set are the same up to the factor, but cosines are not. Subtract the shift "
+        "and divide by the factor before you mix new vectors with old ones."
+    )
 
 
 def _describe_dimensions(result: Sameness) -> str:
@@ -103,42 +127,48 @@ def _describe_dimensions(result: Sameness) -> str:
 def _describe_pairs(result: Sameness) -> str:
     if not result.fits:
         return ""
-    kept, tolerance = result.fits[0], result.settings.tolerance
+    kept, tolerance = result.fits[0], result.details.get("tolerance", result.settings.tolerance)
     words = []
     if result.answer == "same":
         agree = "All" if not result.n_changed else f"{result.compared - result.n_changed:,} of"
         words.append(
-            f"{agree} {result.compared:,} matched vectors agree: half of them moved by less than "
-            f"{format_number(max(result.residual or 0.0, 1e-6), 'power')} of the spread, and the tolerance is "
-            f"{tolerance:g}."
+            f"{agree} {result.compared:,} matched vectors agree: the median change "
+            f"{'' if result.decided_by == 'same' else 'apart from a factor and a shift '}is {_format_residual(result)} "
+            f"of the spread, and the tolerance is {tolerance:.2g}."
         )
     elif result.answer in ("rescaled", "shifted"):
         words.append(
-            f"With {_describe_transformation(result)}, held-out vectors are predicted up to "
-            f"{format_number(max(result.residual or 0.0, 1e-6), 'power')} of the spread."
+            f"With {_describe_transformation(result)}, the median prediction error on held-out vectors is "
+            f"{_format_residual(result)} of the spread."
         )
     elif result.answer == "rotated":
+        size = f"{_format_factor(result)} times as large" if _has_factor(result) else "the same"
         words.append(
-            f"Distances between rows are the same as before, but each vector has turned by {result.angle:.0f}° on "
+            f"Distances between rows are {size} as before, but each vector has turned by {result.angle:.0f}° on "
             "average."
         )
     elif result.answer == "different" and kept.kept >= 0.5:
         words.append(
             f"{result.n_changed:,} of {result.compared:,} matched vectors moved by more than the tolerance of "
-            f"{tolerance:g} of the spread; the others did not."
+            f"{tolerance:.2g} of the spread; the others did not."
         )
     elif result.answer == "different":
         words.append(
-            f"{kept.kept:.0%} of {result.compared:,} matched vectors are within the tolerance of {tolerance:g} of the "
-            "spread, and no factor, shift or rotation maps one set to the other."
+            f"{kept.kept:.0%} of {result.compared:,} matched vectors are within the tolerance of {tolerance:.2g} of "
+            "the spread, and no factor, shift or rotation maps one set to the other."
         )
     if result.answer != "same" and result.neighbors is not None:
         words.append(f"On average, {10 * result.neighbors:.1f} of the 10 nearest neighbors of a row agree.")
     return " ".join(words)
 
 
+def _format_residual(result: Sameness) -> str:
+    residual = result.residual or 0.0
+    return format_number(residual, "power") if residual > 1e-6 else "at most 1e−6"
+
+
 def _describe_transformation(result: Sameness) -> str:
-    factor = "" if abs(result.scale - 1) < 1e-4 else f"a factor of {format_number(result.scale)}"
+    factor = f"a factor of {_format_factor(result)}" if _has_factor(result) else ""
     if result.answer == "rescaled":
         return factor or "a factor near 1"
     shift = f"a shift of {format_number(result.shift)} times the spread"
@@ -153,8 +183,8 @@ def _describe_rows(result: Sameness) -> str:
     if result.answer == "same":
         return (
             f"A classifier cannot tell held-out old rows from new ones: its AUC is {auc}, and 0.5 is chance. The tests "
-            f"of the means and second moments find no difference either. All tests together err in at most {rate} of "
-            "such cases."
+            f"of the means and second moments find no difference either. With this many rows, they would have "
+            f"detected an AUC of {CLEAR_AUC:g}; they can miss smaller differences."
         )
     if result.answer == "undecided":
         return f"The tests find no difference, but they could miss a changed model. The AUC of a classifier is {auc}."
@@ -175,15 +205,15 @@ def _describe_sketches(result: Sameness) -> str:
     parts = ", ".join(
         f"{test.title} {format_number(test.value)} (limit {format_number(test.limit)})" for test in result.tests
     )
-    return f"From the sums of both sides: {parts}."
+    return f"Computed from the two sketches: {parts}."
 
 
 def _describe_within(result: Sameness) -> str:
     if result.answer != "mixed":
         return ""
     if result.details.get("alignment", 0.0) < MAX_ALIGNMENT:
-        return "These rows vary along other directions than the rest, unlike topics of one model."
-    return "A gap separates these rows from the rest that topics of one model do not have."
+        return "These rows vary along different directions from the rest; topics of one model do not."
+    return "These rows are separated from the rest by a gap that topics of one model do not have."
 
 
 def _short_names(result: Sameness) -> tuple[str, str]:

@@ -57,7 +57,7 @@ class Audit:
     rows: RowTable | None = None
     """The table with one line per row, if it was requested; None if the audit was read from JSON."""
     worst: WorstRows | None = None
-    """The rows that cause the trouble, if the row table was requested."""
+    """The rows to check, if the row table was requested."""
 
     @classmethod
     def of(

@@ -109,7 +109,9 @@ class Finding:
         if math.isfinite(worst):
             parts.append(f"bad below {format_number(worst, self.form)}")
         if math.isfinite(most):
-            parts.append(f"bad from {format_number(most, self.form)}")
+            parts.append(
+                "bad otherwise" if most == math.nextafter(0.0, 1.0) else f"bad from {format_number(most, self.form)}"
+            )
         return ", ".join(parts) or "for information"
 
     def to_dict(self) -> dict[str, Any]:

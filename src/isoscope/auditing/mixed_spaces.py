@@ -20,11 +20,14 @@ MIXED_ROWS = 2_000
 """The number of rows that are examined."""
 MIN_MIXED_ROWS = 200
 """The smallest number of rows that can be examined."""
+MIN_MIXED_DIMENSIONS = 8
+"""The smallest number of dimensions in which covariances can be compared."""
 MAX_ALIGNMENT, MAX_EXCESS, MAX_MEAN_COSINE = 0.03, 0.1, 0.25
 """The largest alignment of covariances, their largest excess over random orientation, and the largest cosine of the
 means of two unrelated spaces; topics of one model exceed at least one of them. docs/same.md has the measurements."""
 MIN_GAP, MAX_RELATED_ALIGNMENT, MAX_RELATED_COSINE = 0.8, 0.3, 0.55
-"""The smallest gap between related spaces, and the largest alignment and cosine of their means."""
+"""The smallest gap between related spaces, the largest alignment of their covariances, and the largest cosine of their
+means."""
 MIN_SHARE = 0.03
 """The smallest share of the rows that is recognized as another space; a narrow topic can look the same."""
 
@@ -64,14 +67,14 @@ class MixedSpaces:
 
 
 def find_mixed_spaces(vectors: np.ndarray, seed: int) -> MixedSpaces | None:
-    """Return whether the rows come from two spaces; None if there are too few rows to tell.
+    """Return whether the rows come from two spaces; None if there are too few rows or dimensions to tell.
 
     Only directions are compared. The memory is proportional to the square of the number of rows, which should be at
     most `MIXED_ROWS`.
     """
     usable = np.flatnonzero(nonzero_rows(vectors))
     n, d = len(usable), vectors.shape[1]
-    if n < MIN_MIXED_ROWS or d < 8:
+    if n < MIN_MIXED_ROWS or d < MIN_MIXED_DIMENSIONS:
         return None
     units = np.asarray(unit_rows(np, vectors[usable].astype(np.float32), np.float32))
     k = int(np.clip(n // _ROWS_PER_CLUSTER, *_CLUSTERS))

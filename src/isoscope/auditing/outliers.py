@@ -25,7 +25,8 @@ OUTLIER_RULE = (
     "Two Mahalanobis distances of a row are compared with those of the other rows: its distance from the mean of its "
     "10 nearest rows (near-duplicates excluded), and its distance from the mean of all rows. Each p-value assumes an "
     "exponential tail of the distance to the power of 2/3, estimated between the 75% and 97.5% quantiles. "
-    "outlier_score is −log10 of the larger p-value. Outliers have a false discovery rate of 5%."
+    "outlier_score is −log10 of the larger p-value. Among the outliers, the expected share of ordinary rows (the false "
+    "discovery rate) is at most 5%."
 )
 """A description of the rule, for the metadata of a table."""
 
@@ -54,7 +55,7 @@ class DistanceModel:
         """Return the Mahalanobis distance of each difference, to the power of 2/3.
 
         The cube root of a squared distance is nearly normal for Gaussian data (Wilson and Hilferty, 1931). `fitted`
-        marks the rows from which the covariance was estimated; they are measured as if they had been left out.
+        marks the rows from which the covariance was estimated; they are measured leave-one-out.
         """
         leverages = np.square(differences @ self.axes).sum(axis=1)
         if fitted is not None:
@@ -135,7 +136,7 @@ def neighbor_differences(
 def fit_outliers(
     searched: np.ndarray, distances: np.ndarray, positions: np.ndarray, near: float
 ) -> tuple[OutlierModel, np.ndarray] | None:
-    """Return the model of ordinary rows, and the p-value of each searched row, as if it had been left out.
+    """Return the model of ordinary rows, and the leave-one-out p-value of each searched row.
 
     Each covariance is estimated twice. The second time, the 5% of rows with the largest distances are left out, so that
     outliers do not widen it. Returns None for fewer than 100 rows, or if all rows are equal to their neighbors.

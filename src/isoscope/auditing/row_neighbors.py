@@ -97,7 +97,7 @@ class RowNeighbors:
 
     @property
     def score(self) -> np.ndarray:
-        """The outlier score of each row: −log₁₀ of its p-value, 0 for ordinary rows; NaN where it is undefined."""
+        """The outlier score of each row: −log₁₀ of its p-value, 0 for most rows; NaN where it is undefined."""
         with np.errstate(divide="ignore"):
             return np.asarray(np.minimum(-np.log10(self.p_value), _MAX_SCORE) + 0.0)
 
@@ -435,7 +435,7 @@ def _assemble(
     pairs, distances = _closest_pairs(edges, gaps, group, is_zero)
     p_value = arrays.get("p_value", np.full(len(finite), np.nan))
     if searched.model is None:
-        why = f"outliers need at least {MIN_OUTLIER_ROWS} rows that differ from their neighbors"
+        why = f"at least {MIN_OUTLIER_ROWS} rows are needed, not all equal to their neighbors"
         notes = {**notes, "outlier_score": why}
     return RowNeighbors(
         searched=len(searched.rows),

@@ -260,10 +260,14 @@ class RowTable:
             ),
             "outlier_score": _Column(
                 real,
-                "−log10 of the probability that an ordinary row is as unusual; 0 for ordinary rows",
+                "−log10 of the probability that an ordinary row is as unusual; 0 for most rows",
                 read_values("score"),
             ),
-            "is_outlier": _Column(pa.bool_(), "outlier at a false discovery rate of 5%", read_values("is_outlier")),
+            "is_outlier": _Column(
+                pa.bool_(),
+                "outlier at a false discovery rate (expected share of ordinary rows) of 5%",
+                read_values("is_outlier"),
+            ),
         }
         if found.same_label is not None:
             columns |= {

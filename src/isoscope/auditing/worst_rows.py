@@ -1,4 +1,4 @@
-"""Lists of the rows that cause the trouble, with their ids and texts, from the row table of an audit."""
+"""Lists of the rows to check, with their ids and texts, from the row table of an audit."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ _LIST_FIELDS = ("name", "title", "meaning", "count", "values", "entries")
 
 @dataclass(frozen=True)
 class WorstRows:
-    """The rows that cause the trouble: near-duplicates, hubs, anti-hubs, outliers, zero rows and label conflicts."""
+    """The rows to check: near-duplicates, hubs, anti-hubs, outliers, zero rows and label conflicts."""
 
     top: int
     """The largest number of rows in each list."""
     searched: int
-    """The number of rows among which neighbors were searched."""
+    """The number of rows among which nearest neighbors were computed."""
     exact: bool
     """Whether these are all rows."""
     lists: list[RowList]
@@ -82,12 +82,13 @@ class WorstRows:
 
     @property
     def note(self) -> str:
-        """How neighbors were searched, as a sentence."""
+        """Among which rows nearest neighbors were computed, as a sentence."""
         if self.exact:
-            return f"Neighbors were searched among all {plural_rows(self.searched)}."
+            return f"Nearest neighbors were computed among all {plural_rows(self.searched)}."
         return (
-            f"Neighbors were searched among a random sample of {plural_rows(self.searched)}, so pairs outside the "
-            "sample are not found, and hubs are known only for sampled rows."
+            f"Nearest neighbors were computed among a random sample of {plural_rows(self.searched)}. Exact copies are "
+            "always found; near-duplicates are found if at least one of the rows is in the sample. Hubs and anti-hubs "
+            "are known only for sampled rows."
         )
 
     @classmethod
@@ -174,7 +175,7 @@ class _Finder:
             "hubs",
             "Hubs",
             f"These rows are among the {k} nearest neighbors of more than {HUB_FACTOR * k} rows, {HUB_FACTOR} times "
-            "the average. They appear in many search results, also in unrelated ones.",
+            "the average. They appear in many search results, including unrelated ones.",
             int(self.neighbors.is_hub.sum()),
             rows,
             {"k_occurrence": f"top-{k} lists"},
@@ -202,7 +203,7 @@ class _Finder:
             "outliers",
             "Outliers",
             "These rows are unusual compared with all rows and with their nearest neighbors: often failed embeddings, "
-            "or vectors of another model. At most about 5% of all outliers are expected to be ordinary rows.",
+            "or vectors of another model. The expected share of ordinary rows among the outliers is at most 5%.",
             int(self.neighbors.is_outlier.sum()),
             rows,
             {"score": "score", "p": "p-value"},
@@ -235,8 +236,8 @@ class _Finder:
         return self._list(
             "label_conflicts",
             "Label conflicts",
-            f"None of the {self.neighbors.list_length} nearest rows has the label of these rows, and at least half of "
-            "them share another label. The label may be wrong.",
+            f"None of the {self.neighbors.list_length} nearest neighbors has the row's label, and at least half of the "
+            "neighbors share another label. The label may be wrong.",
             int(conflict.sum()),
             rows,
             {"label": "label", "neighbor_label": "label of neighbors", "share": "share"},

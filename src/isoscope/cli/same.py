@@ -19,7 +19,6 @@ from isoscope.cli.options import (
     LayerOption,
     MaxMemoryOption,
     Missing,
-    SampleOption,
     SchedulerOption,
     SeedOption,
     WorkersOption,
@@ -59,10 +58,14 @@ def same(
         ),
     ],
     within: Annotated[
-        bool, typer.Option("--within", help="Look for rows of another space inside one source, such as a mixed index.")
+        bool,
+        typer.Option(
+            "--within",
+            help="Look for rows of another space inside one source, such as a mixed index. Lists at most 1,000 ids.",
+        ),
     ] = False,
     pair: Annotated[
-        Pair, typer.Option(help="How rows correspond: by id, by text, by row number, or not at all.")
+        Pair, typer.Option(help="How rows are matched: by id, by text, by row number, or not at all.")
     ] = Pair.auto,
     tolerance: Annotated[
         float,
@@ -84,7 +87,14 @@ def same(
         ),
     ] = None,
     layer: LayerOption = None,
-    sample: SampleOption = 20_000,
+    sample: Annotated[
+        int,
+        typer.Option(
+            metavar="ROWS",
+            help="Maximum number of matched rows to compare, or of rows to examine with --within. Of unmatched rows, "
+            "at most 1,000 on each side are compared.",
+        ),
+    ] = 20_000,
     seed: SeedOption = 0,
     missing: Annotated[
         Missing,
@@ -101,8 +111,9 @@ def same(
 ) -> None:
     """Decide whether two sets of vectors come from the same space.
 
-    Rows with the same id or text are compared directly; others by two-sample tests. The answer is same, rescaled,
-    shifted, rotated, different or undecided. Exit code 1 means that the answer is not "same".
+    Rows with the same id or text are matched and compared directly; unmatched rows are compared by two-sample tests.
+    The answer is same, rescaled, shifted, rotated, different or undecided; with --within, it is same, mixed or
+    undecided. Exit code 1 means that the answer is not "same".
     """
     from isoscope._report.same_terminal import render_same
     from isoscope.comparing.same import same as run_same

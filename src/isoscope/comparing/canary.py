@@ -12,10 +12,12 @@ import numpy as np
 
 import isoscope
 from isoscope._core.errors import FileFormatError, InputError, NotFoundError, ParameterError, TooFewRowsError, plural
+from isoscope._core.missing import DROP_HINT
 from isoscope._core.random import check_seed
 from isoscope._io.files import atomic_replace
 from isoscope._io.json import shorten
 from isoscope.advising.task_inputs import open_one_layer
+from isoscope.comparing.paired import ENOUGH_PAIRS
 from isoscope.stores.sampling import row_keys
 
 if TYPE_CHECKING:
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
     from isoscope.stores.store import Store
 
 SCHEMA = "isoscope.canary/1"
-MIN_TEXTS = 48
-"""The smallest number of texts: with fewer, a rotation cannot be told from a different space."""
+MIN_TEXTS = ENOUGH_PAIRS
+"""The smallest number of texts: with fewer, a rotation cannot be distinguished from a different space."""
 _KEY = b"isoscope.canary"
 
 
@@ -89,14 +91,18 @@ def canary(
     """
     store, _ = open_one_layer(source, layer, vectors=vectors, ids=ids, text=text, missing=missing, zeros=zeros)
     if not {"text", "ids"} & store.columns.keys():
-        raise NotFoundError(f"{store.name} has neither texts nor ids to recognize its rows by: name a column")
+        raise NotFoundError(
+            f"{store.name} has no texts or ids, which are needed to match its rows later: pass ids or text (CLI: "
+            "--ids, --columns text=NAME)"
+        )
     if texts is not None:
         found = _find_rows(store, [str(each) for each in texts])
         unknown = int((found < 0).sum())
         if unknown and missing == "error":
             first = next(each for each, row in zip(texts, found, strict=True) if row < 0)
             raise NotFoundError(
-                f"{plural(unknown, 'text')} not in {store.name}, first {shorten(repr(first))}: "
+                f"{plural(unknown, 'text')} {'is' if unknown == 1 else 'are'} not in {store.name} (first: "
+                f"{shorten(repr(first))}): "
                 'pass missing="drop" (CLI: --missing drop) to leave them out'
             )
         chosen = np.unique(found[found >= 0])
@@ -107,12 +113,15 @@ def canary(
     numbers = np.asarray(store.take(chosen))
     usable = np.isfinite(numbers).all(axis=1)
     if not usable.all() and missing == "error":
-        raise InputError(f"{store.name} contains NaN or infinity, first in row {chosen[np.argmin(usable)]}: fix it")
+        raise InputError(
+            f"{store.name} contains NaN or infinity, first in row {chosen[np.argmin(usable)]}: fix these rows, or "
+            f"{DROP_HINT}"
+        )
     if zeros == "drop":
         usable &= numbers.any(axis=1)
     if usable.sum() < MIN_TEXTS:
         raise TooFewRowsError(
-            f"{plural(int(usable.sum()), 'text')} for the canary: need at least {MIN_TEXTS}, and about 300 are good"
+            f"the canary has {plural(int(usable.sum()), 'text')}: need at least {MIN_TEXTS}; about 300 are recommended"
         )
     chosen, numbers = chosen[usable], numbers[usable]
     contents = None if "text" not in store.columns else store.column("text", chosen)

@@ -22,7 +22,7 @@ KEPT_DISTANCES = 0.95
 KEPT_LOW = 0.75
 """The smallest lower end of the interval of that share; with fewer pairs, the answer is undecided."""
 
-_BETTER = 4.0  # a richer transformation is preferred if its residual is this many times smaller
+_BETTER = 4.0  # a more complex transformation is preferred if its residual is this many times smaller
 _MATCHINGS = 4  # random pairings of rows, for distances
 
 
@@ -189,8 +189,15 @@ def _enough_pairs(z: float = 1.959964) -> int:
     return math.ceil(KEPT_LOW * z * z / (1 - KEPT_LOW))
 
 
+ENOUGH_PAIRS = 4 * _enough_pairs()
+"""The number of matched rows that is enough for every answer if it holds for all of them; a rotation needs the most."""
+
+
 def _choose(fits: list[Fit]) -> Fit | None:
-    """Return the simplest fit, unless a richer one has a much smaller residual; distances decide only if none fits."""
+    """Return the simplest fit, unless a more complex one has a much smaller residual.
+
+    Distances decide only if no other transformation fits.
+    """
     exact = [fit for fit in fits if fit.fits and fit.relation != "rotated"]
     if not exact:
         return next((fit for fit in fits if fit.fits), None)

@@ -16,8 +16,14 @@ from isoscope._core.random import check_seed
 from isoscope._io.json import jsonable
 from isoscope._io.progress import show_progress
 from isoscope._render import Result, render
-from isoscope.auditing.mixed_spaces import MIN_MIXED_ROWS, MIXED_ROWS, assign_spaces, find_mixed_spaces
-from isoscope.comparing.paired import are_codes, compare_pairs, rounding_error
+from isoscope.auditing.mixed_spaces import (
+    MIN_MIXED_DIMENSIONS,
+    MIN_MIXED_ROWS,
+    MIXED_ROWS,
+    assign_spaces,
+    find_mixed_spaces,
+)
+from isoscope.comparing.paired import ENOUGH_PAIRS, are_codes, compare_pairs, rounding_error
 from isoscope.comparing.sides import (
     match_rows,
     open_side,
@@ -59,14 +65,14 @@ SCHEMA = "isoscope.same/1"
 
 Answer = Literal["same", "rescaled", "shifted", "rotated", "different", "mixed", "undecided"]
 Evidence = Literal["pairs", "rows", "sketches", "dimensions", "within"]
-"""What an answer is based on: matched rows, samples of both sides, sums of both sides, the number of dimensions, or the
-rows of one source."""
+"""What an answer is based on: matched rows, samples of unmatched rows, sketches, the number of dimensions, or the rows
+of one source."""
 
 _LISTED_IDS = 1_000
 _NEIGHBOR_ROWS = 2_000  # matched rows whose neighbors are compared
 _CONTENT_NOTE = (
-    "Rows that do not correspond cannot tell a changed model from changed content. To be sure, keep a canary "
-    "(isoscope canary) and compare the vectors of the same texts."
+    "Unmatched rows cannot distinguish a changed model from changed content; vectors of the same texts can. To be "
+    "sure, keep such vectors with isoscope canary."
 )
 
 
@@ -110,13 +116,13 @@ class Sameness(Result):
     compared: int = 0
     """The number of matched rows, or of rows on each side, that were compared."""
     tests: list[Test] = field(default_factory=list)
-    """The two-sample tests, for rows that do not correspond."""
+    """The two-sample tests, for unmatched rows."""
     fits: list[Fit] = field(default_factory=list)
     """The transformations that were tried, for matched rows."""
     decided_by: str = ""
     """The name of the test or transformation that decided."""
     error_rate: float | None = None
-    """How often the answer "different" is given for two random parts of one set; None for matched rows."""
+    """The nominal false-alarm rate: how often two random parts of one set are not "same"; None for matched rows."""
     scale: float = 1.0
     shift: float = 0.0
     """The length of the shift, relative to the spread of the new vectors."""
@@ -136,10 +142,13 @@ class Sameness(Result):
     enough: int | None = None
     """The number of rows with which the question can be decided, if it is undecided; None if no number is enough."""
     changed: list[Any] = field(default_factory=list)
-    """The ids of matched rows that changed while most did not; for `within`, the ids of the rows of the other space."""
+    """At most 1,000 ids: of matched rows that changed while most did not, or, with `within`, of the rows of the second
+    space. Rows outside the sample are not listed."""
     n_changed: int = 0
+    """The number of such rows among the compared rows."""
     details: dict[str, float] = field(default_factory=dict)
-    """Additional numbers by name; for `within`, the measurements of `isoscope.audit`'s finding `mixed_spaces`."""
+    """Additional numbers by name: for matched rows, the `tolerance` that was applied; with `within`, the measurements
+    of `isoscope.audit`'s finding `mixed_spaces`."""
     notes: list[str] = field(default_factory=list)
     version: str = ""
 
@@ -215,9 +224,9 @@ def same(
 ) -> Sameness:
     """Decide whether two sets of vectors come from the same space.
 
-    Rows that correspond, by id or text, are compared directly: the answer is "same", "rescaled", "shifted", "rotated"
-    or "different". Other rows are compared as two samples, which cannot show a rotation. If there are too few rows,
-    the answer is "undecided".
+    Rows with the same id or text are matched and compared directly: the answer is "same", "rescaled", "shifted",
+    "rotated" or "different". Unmatched rows are compared as two samples, so a rotation is reported as "different". If
+    there are too few rows, the answer is "undecided".
 
     Parameters
     ----------
@@ -226,9 +235,10 @@ def same(
         that `isoscope.canary` wrote.
     within : bool
         Whether to look for rows of another space inside `old`, such as an index that holds vectors of two models. Pass
-        no `new` then. The answer is "same" or "mixed", and `changed` lists the ids of the rows.
+        no `new` then. The answer is "same", "mixed" or "undecided", and `changed` lists the ids of at most 1,000 such
+        rows in the sample.
     pair : {"auto", "ids", "text", "rows", "none"}
-        How rows correspond: by id, by text, by row number, or not at all. By default, by id or by text if both sources
+        How rows are matched: by id, by text, by row number, or not at all. By default, by id or by text if both sources
         have such a column and share values in it.
     tolerance : float
         How far a vector may move and still count as the same, relative to the spread of the vectors: the
@@ -242,8 +252,8 @@ def same(
     layer : int, optional
         The layer to read, if a source has hidden states of several.
     sample : int
-        The largest number of matched rows to compare. Of rows that do not correspond, at most 1,000 on each side are
-        compared.
+        The largest number of matched rows to compare, or of rows to examine with `within`. Of unmatched rows, at most
+        1,000 on each side are compared.
     seed : int, sequence of int, SeedSequence, Generator or None
         Random seed for samples and permutations.
     missing : {"error", "drop"}
@@ -270,7 +280,7 @@ def same(
     if within == (new is not None):
         raise ParameterError("pass old and new, or one source with within=True (CLI: --within)")
     if within and new_ids is not None:
-        raise ParameterError("new_ids was passed with within=True: pass ids, which are those of the only source")
+        raise ParameterError("new_ids was passed with within=True, which takes one source: pass ids instead")
     if new_ids is None and not within and not isinstance(ids, str | None):
         raise ParameterError("ids has one value per row of old: pass new_ids too (CLI: --new-ids)")
     columns: dict[str, Any] = {"vectors": vectors, "text": text, "groups": groups}
@@ -318,7 +328,7 @@ def same(
 def _look_within(result: Sameness, side: Side, engine: Engine, progress: Progress) -> None:
     """Look for rows of another space, and list their ids, or their row numbers if there are no ids."""
     if side.store is None:
-        raise ParameterError("a sketch holds no rows: pass the source of the vectors to look within")
+        raise ParameterError("within needs rows, but a sketch has none: pass the vectors themselves")
     settings = result.settings
     drop = drop_policy(settings.missing, settings.zeros)
     sample = read_sample(side, settings.sample, settings.seed, drop, engine, progress)
@@ -327,7 +337,13 @@ def _look_within(result: Sameness, side: Side, engine: Engine, progress: Progres
     found = find_mixed_spaces(sample.vectors[examined], settings.seed)
     result.evidence, result.compared, result.decided_by = "within", len(sample), "mixed_spaces"
     if found is None:
-        result.answer, result.enough = "undecided", MIN_MIXED_ROWS
+        result.answer = "undecided"
+        if side.d < MIN_MIXED_DIMENSIONS:
+            result.notes.append(
+                f"Rows of another space are detected only in {MIN_MIXED_DIMENSIONS} or more dimensions."
+            )
+        else:
+            result.enough = MIN_MIXED_ROWS
         return
     result.answer = "mixed" if found.is_mixed else "same"
     if math.isfinite(found.excess):
@@ -348,7 +364,9 @@ def _look_within(result: Sameness, side: Side, engine: Engine, progress: Progres
     if names is None:
         result.notes.append("The source has no ids, so rows are listed by number, counted from 0.")
     if len(sample) < side.n:
-        result.notes.append(f"A random sample of {len(sample):,} of {side.n:,} rows was examined.")
+        result.notes.append(
+            f"A random sample of {len(sample):,} of {side.n:,} rows was examined; other rows are not listed."
+        )
 
 
 # matched rows
@@ -362,7 +380,7 @@ def _compare_matched(
     result.evidence, result.compared = "pairs", len(rows.old)
     result.notes += rows.notes
     if len(rows.old) < 4:
-        result.answer, result.enough = "undecided", 4 * MIN_ROWS
+        result.answer, result.enough = "undecided", ENOUGH_PAIRS
         return
     before, after = _decode(rows)
     rounding = max(rounding_error(rows.old), rounding_error(rows.new))
@@ -371,10 +389,11 @@ def _compare_matched(
     result.changed = rows.names[found.changed[:_LISTED_IDS]].tolist()
     result.n_changed = len(found.changed)
     result.scale, result.shift, result.angle = found.scale, found.shift, found.angle
+    result.details = {"tolerance": found.tolerance}
     if rounding:
         result.notes.append(
-            f"One side holds integer codes, so a factor does not count as a change. Their rounding error is "
-            f"{rounding:.1%} of the spread."
+            f"One side holds integer codes, so a factor or a shift does not count as a change. Their rounding error is "
+            f"{rounding:.1%} of the spread, and the tolerance is at least twice as large."
         )
     chosen = found.chosen
     if chosen is None:
@@ -417,7 +436,7 @@ def _measure_correspondence(result: Sameness, old: np.ndarray, new: np.ndarray) 
     result.neighbors = float(mutual_knn(a, b, k=10))
 
 
-# rows that do not correspond
+# unmatched rows
 
 
 def _compare_samples(result: Sameness, old: Side, new: Side, engine: Engine, progress: Progress) -> None:
@@ -443,7 +462,9 @@ def _compare_samples(result: Sameness, old: Side, new: Side, engine: Engine, pro
     _decide(result, found, min(units))
     result.auc, result.auc_low, result.auc_high = found.auc, found.auc_low, found.auc_high
     if any(own is not None for own in groups):
-        result.notes.append(f"Groups of rows that depend on each other stay together: {min(units):,} on a side.")
+        result.notes.append(
+            f"Dependent rows stay together in the tests; the smaller side has {plural(min(units), 'group')}."
+        )
     if result.answer == "different":
         scale = _rms(rows[1]) / _rms(rows[0])
         means = [part.mean(axis=0) for part in rows]
@@ -481,7 +502,7 @@ def _compare_sketches(result: Sameness, old: Side, new: Side, engine: Engine, pr
         elif not compare_moments(before, after.scaled(1 / spread).moved(before.mean)).differs:
             result.answer, result.scale = "shifted", spread
             result.shift = float(np.linalg.norm(after.mean - spread * before.mean)) / after.spread
-    result.notes.append("A sketch holds only means and covariances; differences in other respects are not seen.")
+    result.notes.append("A sketch holds only means and covariances; other differences are not detected.")
 
 
 def _decide(result: Sameness, found: Comparison, n: int) -> None:

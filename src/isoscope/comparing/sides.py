@@ -108,7 +108,7 @@ class RowMatch(NamedTuple):
 
 
 def match_rows(old: Side, new: Side, pairing: Pairing, missing: Missing) -> RowMatch | None:
-    """Return the rows that correspond, or None if the sides are unpaired.
+    """Return the matched rows, or None if rows are not matched.
 
     By default, rows are matched by id if both sides have ids and share one, otherwise by text in the same way.
     """
@@ -123,8 +123,8 @@ def match_rows(old: Side, new: Side, pairing: Pairing, missing: Missing) -> RowM
     if pairing == "rows":
         if len(old.store) != len(new.store):
             raise ParameterError(
-                f"{old.name} has {len(old.store):,} rows and {new.name} has {len(new.store):,}: rows can be paired by "
-                "number only if there are as many; pair them by id"
+                f"{old.name} has {len(old.store):,} rows and {new.name} has {len(new.store):,}: pairing by row "
+                "number needs equally many rows; pair by id instead"
             )
         numbers = np.arange(len(old.store))
         return RowMatch("rows", numbers, numbers, numbers, [])
@@ -157,7 +157,11 @@ def _match_by(role: str, old: Side, new: Side, missing: Missing) -> RowMatch | N
                     f"{side.name} has {plural(len(repeated), 'id')} on several rows, first {_shorten(repeated[0])}: "
                     'need unique ids, or pass missing="drop" (CLI: --missing drop) to leave them out'
                 )
-            notes.append(f"{plural(len(repeated), 'id')} of {side.name} on several rows: left out.")
+            occur = "occurs" if len(repeated) == 1 else "occur"
+            notes.append(
+                f"{plural(len(repeated), 'id')} that {occur} on several rows of {side.name} {_was(len(repeated))} left "
+                "out."
+            )
             values, first = values[counts == 1], first[counts == 1]
         firsts.append((values, first))
     (old_values, old_first), (new_values, new_first) = firsts
@@ -192,15 +196,19 @@ def _note_unmatched(
         lonely = len(values) - len(shared)
         if not lonely or other.canary:  # a canary holds only a few of the rows on purpose
             continue
-        words = f"{plural(lonely, 'id')} of {side.name} {'is' if lonely == 1 else 'are'} not in {other.name}"
+        own, be = f"{plural(lonely, 'id')} of {side.name}", "is" if lonely == 1 else "are"
         if missing == "error":
             first = values[~np.isin(values, shared)][0]
             raise NotFoundError(
-                f'{words}, first {_shorten(first)}: pass missing="drop" (CLI: --missing drop) to compare only the '
-                f'{len(shared):,} shared ids, or pair="none" (CLI: --pair none) to compare the sets'
+                f'{own} {be} not in {other.name}, first {_shorten(first)}: pass missing="drop" (CLI: --missing drop) '
+                f'to compare only the {len(shared):,} shared ids, or pair="none" (CLI: --pair none) to compare the sets'
             )
-        notes.append(f"{words}: left out.")
+        notes.append(f"{own} that {be} not in {other.name} {_was(lonely)} left out.")
     return notes
+
+
+def _was(count: int) -> str:
+    return "was" if count == 1 else "were"
 
 
 def _shorten(name: Any) -> str:
@@ -266,9 +274,11 @@ def read_pairs(
         assert after is not None
         equal = np.asarray([str(a) == str(b) for a, b in zip(before, after, strict=True)])
         if not equal.all():
+            count = int((~equal).sum())
+            its, vectors = ("its", "vector") if count == 1 else ("their", "vectors")
             notes.append(
-                f"{plural(int((~equal).sum()), 'row')} with another text in {new.name}: left out, because their "
-                "vectors should differ."
+                f"{plural(count, 'row')} {_was(count)} left out because {its} text differs in {new.name}, so {its} "
+                f"{vectors} should differ."
             )
             chosen = chosen[equal]
     sides = (
@@ -277,7 +287,8 @@ def read_pairs(
     )
     complete = np.isfinite(sides[0]).all(axis=1) & np.isfinite(sides[1]).all(axis=1)
     if not complete.all():
-        notes.append(f"{plural(int((~complete).sum()), 'pair')} with an incomplete row or a row of zeros: left out.")
+        count = int((~complete).sum())
+        notes.append(f"{plural(count, 'pair')} {_was(count)} left out because a row is incomplete or zero.")
     return PairedRows(sides[0][complete], sides[1][complete], match.names[chosen][complete], notes)
 
 

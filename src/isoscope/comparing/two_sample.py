@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from isoscope.sketching.sketch import Sketch
 
 LEVEL = 0.01
-"""The error rate of all tests together: how often two random parts of one set differ by chance."""
+"""The false-alarm rate of all tests together: how often two random parts of one set differ by chance."""
 TEST_ROWS = 1_000
 """The largest number of rows of each side that are compared."""
 MIN_ROWS = 8
@@ -48,7 +48,7 @@ class Test:
     """The value above which the test finds a difference."""
     p_value: float | None
     level: float
-    """The error rate of this test alone."""
+    """The false-alarm rate of this test alone."""
 
     @property
     def rejects(self) -> bool:
@@ -185,10 +185,11 @@ def auc_interval(auc: float, n_old: int, n_new: int, z: float = 1.959964) -> tup
 
 @dataclass(frozen=True)
 class SpaceMoments:
-    """The mean and covariance of a set of rows, and what their standard errors need."""
+    """The mean and covariance of a set of rows, and an estimate of tr(Σ²), for standard errors."""
 
     n: int
-    """The number of independent rows, at most `TEST_ROWS`: smaller differences than these could show do not count."""
+    """The number of independent rows, at most `TEST_ROWS`: differences too small to detect with `TEST_ROWS` rows are
+    ignored."""
     mean: np.ndarray
     covariance: np.ndarray
     square: float

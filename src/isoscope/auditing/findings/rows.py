@@ -21,7 +21,7 @@ from isoscope.auditing.findings.evidence import (
     SHARE_SOURCE,
 )
 from isoscope.auditing.measure import LIST_LENGTH
-from isoscope.auditing.mixed_spaces import MIN_MIXED_ROWS
+from isoscope.auditing.mixed_spaces import MIN_MIXED_DIMENSIONS, MIN_MIXED_ROWS
 from isoscope.auditing.near_duplicates import CLOSE_SHARE, FALSE_DISCOVERY_RATE
 
 if TYPE_CHECKING:
@@ -198,12 +198,13 @@ def mixed_spaces(e: Evidence) -> Iterator[Finding]:
     found = e.m.mixed
     if found is None:
         raise TooFewRowsError(
-            f"fewer than {MIN_MIXED_ROWS} nonzero rows: too few to detect rows of another space among them"
+            f"need at least {MIN_MIXED_ROWS} nonzero rows and {MIN_MIXED_DIMENSIONS} dimensions to detect rows of "
+            "another space"
         )
     share = found.share
     judged = Range.lower_is_better(
         math.nextafter(0.0, 1.0),
-        BROKEN_LOOK,
+        math.nextafter(0.0, 1.0),
         "null: topics of one model vary along similar directions, and no gap separates them; see docs/same.md",
         0.0,
     )
@@ -213,9 +214,9 @@ def mixed_spaces(e: Evidence) -> Iterator[Finding]:
     else:
         some = ", ".join(f"{row:,}" for row in numbers[:3].tolist())
         meaning = (
-            f"The source holds vectors of two spaces: about {share * e.n:,.0f} rows come from another one, such as "
-            f"rows {some}, numbered from 0. Comparing them with the other rows gives meaningless results. They are not "
-            "a cluster or a topic."
+            f"The source holds vectors of two spaces: about {share * e.n:,.0f} rows come from the second one, such as "
+            f"rows {some}, numbered from 0. Comparing them with the other rows gives meaningless results. They do not "
+            "look like a topic of the same model."
         )
         advice = (
             "List these rows with `isoscope same --within`, and embed them again with the model of the other rows. "
