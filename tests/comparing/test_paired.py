@@ -50,7 +50,7 @@ def test_order_and_units_do_not_matter():
 
 def test_parameters_are_those_of_the_transformation():
     found = compare_pairs(X, 2.5 * X + 0.3, tolerance=0.05, seed=0)
-    spread = np.sqrt(((2.5 * (X - X.mean(axis=0))) ** 2).sum(axis=1).mean())
+    spread = np.median(np.linalg.norm(2.5 * (X - np.median(X, axis=0)), axis=1))
     assert found.scale == pytest.approx(2.5, rel=1e-5)
     assert found.shift == pytest.approx(0.3 * np.sqrt(48) / spread, rel=1e-4)
     turned = compare_pairs(X, X @ TURN, tolerance=0.05, seed=0)
@@ -102,3 +102,13 @@ def test_rounding_error_is_that_of_the_codes():
 def test_equal_rows_cannot_be_compared():
     with pytest.raises(InputError, match="equal"):
         compare_pairs(np.ones((30, 4)), X[:30, :4], tolerance=0.05, seed=0)
+
+
+def test_clipped_codes_are_not_a_rotation():
+    """Clipping moves many vectors by more than the tolerance, but it keeps distances and turns nothing."""
+    rows = np.random.default_rng(0).standard_normal((400, 48)) * np.linspace(0.5, 1.5, 48)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    limit = np.quantile(np.abs(rows), 0.98)
+    found = compare_pairs(rows, np.clip(rows, -limit, limit), tolerance=0.05, seed=0)
+    assert found.fits[0].kept < 0.9
+    assert found.chosen is None or found.chosen.relation != "rotated"

@@ -213,3 +213,22 @@ def test_dask_gives_the_same_answer(tmp_path):
     np.save(tmp_path / "new.npy", X[200:])
     local, dask = (same(tmp_path / "old.npy", tmp_path / "new.npy", engine=e) for e in ("local", "dask"))
     assert local.to_dict() == dask.to_dict()
+
+
+@pytest.mark.parametrize("factor", [1e2, 1e3, 1e6])
+def test_one_huge_row_does_not_change_the_answer(factor):
+    Y = X.copy()
+    Y[7] *= factor
+    found = same(X, Y, pair="rows")
+    assert (found.answer, found.changed) == ("same", [7])
+    other = topics(len(X), model=1).astype(X.dtype)
+    other[7] = factor * X[7]
+    assert same(X, other, pair="rows").answer == "different"
+
+
+@pytest.mark.parametrize("factor", [1e300, 1e160, 1e-80, 1e-170])
+@pytest.mark.parametrize("pair", ["rows", "none"])
+def test_numbers_out_of_range_raise(factor, pair):
+    Y = factor * X.astype(np.float64)
+    with pytest.raises(InputError, match="largest vector norm in new"):
+        same(X, Y, pair=pair)

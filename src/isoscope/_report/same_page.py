@@ -185,7 +185,7 @@ def _render_notes(result: Sameness) -> Markup:
             (
                 "Tolerance",
                 f"{result.details.get('tolerance', result.settings.tolerance):.2g} of the spread, which is the "
-                "root-mean-square distance of the new vectors from their mean. Rounding to 8 bits moves vectors by "
+                "median distance of the new vectors from their median. Rounding to 8 bits moves vectors by "
                 "about 0.01.",
             ),
             (

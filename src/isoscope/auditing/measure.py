@@ -331,15 +331,20 @@ def _check_measurable(name: str, sketch: Sketch, sample: Sample) -> None:
         raise TooFewRowsError(
             f"{sketch.zeros:,} of {sketch.n:,} vectors in {name} are zero: an audit needs at least 2 nonzero vectors"
         )
-    if not _LENGTH_RANGE[0] < sketch.greatest_norm < _LENGTH_RANGE[1]:
-        raise InputError(
-            f"the largest vector norm in {name} is {sketch.greatest_norm:.3g}: need a norm from "
-            f"{_LENGTH_RANGE[0]:g} to {_LENGTH_RANGE[1]:g}; rescale the vectors"
-        )
+    check_largest_norm(name, sketch.greatest_norm)
     if nonzero_rows(sample.vectors).sum() < 2:
         raise TooFewRowsError(
             f"{sketch.zeros:,} of {sketch.n:,} vectors in {name} are zero, including nearly all of the sampled "
             "vectors: drop the zero vectors first"
+        )
+
+
+def check_largest_norm(name: str, norm: float) -> None:
+    """Raise an error if the largest norm of the vectors is so large or small that their squares lose digits."""
+    if not _LENGTH_RANGE[0] < norm < _LENGTH_RANGE[1]:
+        raise InputError(
+            f"the largest vector norm in {name} is {norm:.3g}: need a norm from {_LENGTH_RANGE[0]:g} to "
+            f"{_LENGTH_RANGE[1]:g}; rescale the vectors"
         )
 
 

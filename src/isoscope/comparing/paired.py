@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -24,6 +24,7 @@ KEPT_LOW = 0.75
 
 _BETTER = 4.0  # a more complex transformation is preferred if its residual is this many times smaller
 _MATCHINGS = 4  # random pairings of rows, for distances
+_NORMAL_DEVIATION = 1.4826  # the standard deviation of normal values, relative to their median absolute deviation
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def compare_pairs(
     }
     fits = [_judge_rows(relation, residuals[relation], limit) for relation in ("same", "rescaled", "shifted")]
     fits.append(_judge_distances(X[held], Y[held], scale, limit, spread))
-    chosen = _choose(fits)
+    chosen = _choose(fits, limit)
     relation = None if chosen is None else chosen.relation
     changed = np.zeros(0, np.int64)
     if fits[0].kept >= 0.5:
@@ -134,9 +135,13 @@ def rounding_error(vectors: np.ndarray) -> float:
 
 
 def _spread(rows: np.ndarray) -> float:
-    """Return the root-mean-square distance of the rows from their mean."""
-    centered = rows - rows.mean(axis=0)
-    return math.sqrt(float(np.mean(np.einsum("ij,ij->i", centered, centered))))
+    """Return the median distance of the rows from their median; one broken row with a huge vector does not change it.
+
+    If at least half of the rows are equal, it is the root-mean-square distance.
+    """
+    distances = np.linalg.norm(rows - np.median(rows, axis=0), axis=1)
+    typical = float(np.median(distances))
+    return typical if typical > 0 else math.sqrt(float(np.mean(distances**2)))
 
 
 def _length_ratio(X: np.ndarray, Y: np.ndarray) -> float:
@@ -175,7 +180,7 @@ def _judge_distances(X: np.ndarray, Y: np.ndarray, scale: float, limit: float, s
     pairs = len(X) // 2
     if not pairs:
         return Fit("rotated", 0.0, 0.0, 1.0, 0, math.inf, 4 * _enough_pairs())
-    deviation = float(np.std(after))
+    deviation = _NORMAL_DEVIATION * float(np.median(np.abs(after - np.median(after)))) or float(np.std(after))
     errors = np.abs(after - scale * before)
     allowed = limit * deviation if deviation > 1e-9 * spread else limit * spread
     kept = math.sqrt(float((errors <= allowed).mean()))  # both rows of a pair must be unchanged
@@ -193,17 +198,22 @@ ENOUGH_PAIRS = 4 * _enough_pairs()
 """The number of matched rows that is enough for every answer if it holds for all of them; a rotation needs the most."""
 
 
-def _choose(fits: list[Fit]) -> Fit | None:
+def _choose(fits: list[Fit], limit: float) -> Fit | None:
     """Return the simplest fit, unless a more complex one has a much smaller residual.
 
-    Distances decide only if no other transformation fits.
+    Distances decide only if nothing else fits. If they are kept but the vectors hardly turned, as after coarse rounding
+    or clipping, the closest of the other transformations is the answer.
     """
     exact = [fit for fit in fits if fit.fits and fit.relation != "rotated"]
-    if not exact:
-        return next((fit for fit in fits if fit.fits), None)
-    least = min(fit.residual for fit in exact)
-    floor = 1e-5  # a residual below this is rounding of single precision
-    return next(fit for fit in exact if fit.residual <= max(_BETTER * least, floor))
+    if exact:
+        least = min(fit.residual for fit in exact)
+        floor = 1e-5  # a residual below this is rounding of single precision
+        return next(fit for fit in exact if fit.residual <= max(_BETTER * least, floor))
+    *direct, rotation = fits
+    if not rotation.fits:
+        return None
+    closest = min(direct, key=lambda fit: fit.residual)
+    return replace(rotation, relation=closest.relation) if closest.residual <= 2 * limit else rotation
 
 
 def _mean_angle(X: np.ndarray, Y: np.ndarray) -> float:

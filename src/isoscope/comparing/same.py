@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,12 +11,13 @@ import numpy as np
 
 import isoscope
 from isoscope._core.arrays import check_integer, check_real
-from isoscope._core.errors import ParameterError, TooFewRowsError, plural
+from isoscope._core.errors import InputError, ParameterError, TooFewRowsError, plural
 from isoscope._core.missing import check_missing, check_zeros, drop_policy
 from isoscope._core.random import check_seed
 from isoscope._io.json import jsonable
 from isoscope._io.progress import show_progress
 from isoscope._render import Result, render
+from isoscope.auditing.measure import check_largest_norm
 from isoscope.auditing.mixed_spaces import (
     MIN_MIXED_DIMENSIONS,
     MIN_MIXED_ROWS,
@@ -242,7 +244,7 @@ def same(
         have such a column and share values in it.
     tolerance : float
         How far a vector may move and still count as the same, relative to the spread of the vectors: the
-        root-mean-square distance from their mean. Rounding to 8 bits moves vectors by about 0.01.
+        median distance from their median. Rounding to 8 bits moves vectors by about 0.01.
     vectors, text, groups : str, optional
         The columns of both sources; see `open_store`. Rows of one group depend on each other, such as the passages of a
         document, and stay together in the tests.
@@ -382,6 +384,8 @@ def _compare_matched(
     if len(rows.old) < 4:
         result.answer, result.enough = "undecided", ENOUGH_PAIRS
         return
+    _check_rows(old, rows.old.astype(np.float64))
+    _check_rows(new, rows.new.astype(np.float64))
     before, after = _decode(rows)
     rounding = max(rounding_error(rows.old), rounding_error(rows.new))
     found = compare_pairs(before, after, tolerance=settings.tolerance, seed=settings.seed, rounding=rounding)
@@ -432,7 +436,8 @@ def _measure_correspondence(result: Sameness, old: np.ndarray, new: np.ndarray) 
     if m < 12:
         return
     a, b = old[:m].astype(np.float32), new[:m].astype(np.float32)
-    result.cka = float(cka(a, b))
+    with suppress(InputError):  # one row may be so large that the others seem equal
+        result.cka = float(cka(a, b))
     result.neighbors = float(mutual_knn(a, b, k=10))
 
 
@@ -451,8 +456,8 @@ def _compare_samples(result: Sameness, old: Side, new: Side, engine: Engine, pro
     if min(units) < MIN_ROWS:
         result.answer, result.enough = "undecided", 4 * MIN_ROWS
         return
-    _check_spread(old, rows[0])
-    _check_spread(new, rows[1])
+    _check_rows(old, rows[0])
+    _check_rows(new, rows[1])
     progress("permutation tests", 0, 0.0)
 
     def compare(a: np.ndarray, b: np.ndarray) -> Comparison:
@@ -476,7 +481,11 @@ def _compare_samples(result: Sameness, old: Side, new: Side, engine: Engine, pro
             result.shift = float(np.linalg.norm(means[1] - spread * means[0])) / _rms(rows[1] - means[1])
 
 
-def _check_spread(side: Side, rows: np.ndarray) -> None:
+def _check_rows(side: Side, rows: np.ndarray) -> None:
+    """Raise an error if all rows are equal, or if their numbers are too large or too small to compare."""
+    if rows.any():
+        largest = float(np.abs(rows).max())
+        check_largest_norm(side.name, largest * float(np.linalg.norm(rows / largest, axis=1).max()))
     if not np.ptp(rows, axis=0).any():
         raise TooFewRowsError(f"all {plural(len(rows), 'row')} of {side.name} are equal: need rows that differ")
 
