@@ -116,3 +116,13 @@ def test_bad_input_is_one_line_and_writes_nothing(arguments, words, folder, caps
     assert len(errors.strip().splitlines()) == 1
     assert words in errors
     assert {path.name for path in folder.iterdir()} == before
+
+
+def test_settings_are_not_cut_at_the_width_of_the_terminal(folder, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    assert main(["compress", "corpus.parquet", "--precision", "float16", "--json", "c.json"]) == 0
+    out = capsys.readouterr().out
+    lines = [line for setting in json.loads((folder / "c.json").read_text())["databases"] for line in setting["lines"]]
+    assert max(map(len, lines)) > 60
+    for line in lines:
+        assert line in out

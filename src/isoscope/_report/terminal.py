@@ -51,7 +51,8 @@ def render_text(audit: Audit) -> str:
 def to_plain_text(content: RenderableType, width: int = _WIDTH) -> str:
     """Return the output of rich as plain text, without trailing spaces."""
     out = io.StringIO()
-    Console(file=out, width=width, color_system=None, highlight=False).print(EscapedControls(content))
+    console = Console(file=out, width=width, color_system=None, highlight=False)
+    console.print(EscapedControls(content), crop=False)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 

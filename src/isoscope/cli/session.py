@@ -248,7 +248,8 @@ def show(renderable: Any, *, width: int | None = None) -> None:
     out = getattr(sys.stdout, "terminal", None)
     try:
         with _name_stdout():
-            PipeConsole(file=out, highlight=False, markup=False, width=width).print(EscapedControls(renderable))
+            console = PipeConsole(file=out, highlight=False, markup=False, width=width)
+            console.print(EscapedControls(renderable), crop=False)  # long lines of code must stay complete
     except BrokenPipeError:
         mute_stdout()
 
