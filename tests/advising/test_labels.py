@@ -131,6 +131,14 @@ def test_equal_rows_count_once(rng):
     assert len(task) == 40
     assert task.score(Chain().fit(X), task.rounds[0])["knn"].values.mean() < 0.8
     assert "360 repeated rows" in task.notes[0]
+    assert len(task.notes) == 1
+
+
+def test_equal_rows_with_other_labels_are_counted(rng):
+    X = rng.standard_normal((40, 6))
+    of = np.arange(40) % 2
+    task = Labels(rows_of(np.concatenate([X, X])), np.concatenate([of, np.r_[1 - of[:30], of[30:]]]), "cosine", 5, 0)
+    assert "30 repeated rows had another label" in task.notes[1]
 
 
 @pytest.mark.parametrize("n", [41, 101])

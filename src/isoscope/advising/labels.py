@@ -98,10 +98,17 @@ class Labels(Task):
         self, rows: Rows, labels: np.ndarray, metric: Metric, folds: int, seed: int, *, new_rows: bool = False
     ):
         super().__init__(rows, metric)
-        first = np.sort(np.unique(row_identity(rows.vectors), return_index=True)[1])
+        _, index, copy_of = np.unique(row_identity(rows.vectors), return_index=True, return_inverse=True)
+        first = np.sort(index)
         self.rows = rows.at(first)
         if len(first) < len(rows):
             self.notes.append(f"Equal rows count once, so {was_dropped(len(rows) - len(first), 'repeated row')}.")
+        conflicts = int((np.asarray(labels) != np.asarray(labels)[index[copy_of]]).sum())
+        if conflicts:
+            self.notes.append(
+                f"{plural(conflicts, 'repeated row')} had another label than the equal row that was kept: the scores "
+                "are too high, because no vectors can separate these rows."
+            )
         check_folds(folds, len(first), "distinct row")
         names, self.labels = np.unique(np.asarray(labels)[first], return_inverse=True)
         if len(names) < 2:
