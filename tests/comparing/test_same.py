@@ -232,3 +232,13 @@ def test_numbers_out_of_range_raise(factor, pair):
     Y = factor * X.astype(np.float64)
     with pytest.raises(InputError, match="largest vector norm in new"):
         same(X, Y, pair=pair)
+
+
+def test_normalized_vectors_keep_their_directions():
+    found = same(X * np.linspace(0.5, 2, len(X))[:, None], X, pair="rows")
+    assert (found.answer, found.decided_by) == ("rescaled", "directions")
+    assert found.headline == "new has the directions of old, but other lengths."
+    assert "98% of the factors are between 0.50" in found.paragraph
+    assert "Cosines are the same" in found.paragraph
+    found.to_dict()
+    assert "directions" in str(found)

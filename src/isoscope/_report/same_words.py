@@ -46,6 +46,8 @@ def same_headline(result: Sameness) -> str:
         return _undecided(result)
     if result.evidence == "within":
         return f"All rows of {old} seem to come from one space."
+    if result.decided_by == "directions":
+        return f"{new} has the directions of {old}, but other lengths."
     factor = _has_factor(result)
     like = "is" if result.evidence == "pairs" else "looks like"
     return {
@@ -102,6 +104,11 @@ def describe_reasons(result: Sameness) -> str:
         "within": _describe_within,
     }[result.evidence](result)
     consequence = _describe_shift(result) if result.answer == "shifted" else _CONSEQUENCES.get(result.answer, "")
+    if result.decided_by == "directions":
+        consequence = (
+            "Cosines are the same as before. Inner products and Euclidean distances are not: scale old and new vectors "
+            "to the same length before you mix them."
+        )
     if result.answer == "different" and result.evidence in ("rows", "sketches"):
         consequence = "Either the model or the content changed. Do not mix the two before you know which."
     return " ".join(filter(None, [reasons, consequence]))
@@ -135,6 +142,13 @@ def _describe_pairs(result: Sameness) -> str:
             f"{agree} {result.compared:,} matched vectors agree: the median change "
             f"{'' if result.decided_by == 'same' else 'apart from a factor and a shift '}is {_format_residual(result)} "
             f"of the spread, and the tolerance is {tolerance:.2g}."
+        )
+    elif result.decided_by == "directions":
+        low, high = (format_number(result.details[f"length_ratio_{share}"]) for share in (1, 99))
+        assert result.cosines is not None
+        words.append(
+            f"99% of the matched vectors have a cosine of at least {result.cosines[0]:.4f}. Each vector has its own "
+            f"factor: 98% of the factors are between {low} and {high}, as after normalization."
         )
     elif result.answer in ("rescaled", "shifted"):
         words.append(

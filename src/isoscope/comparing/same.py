@@ -405,6 +405,10 @@ def _compare_matched(
         fewest = min(fit.needed for fit in found.fits)
         if result.compared < fewest:
             result.answer, result.enough = "undecided", fewest
+        elif found.cosines[0] >= 1 - settings.tolerance**2 / 2:  # an angle of at most the tolerance, in radians
+            result.answer, result.decided_by = "rescaled", "directions"
+            ratios = _length_ratios(before, after)
+            result.details |= {"length_ratio_1": float(ratios[0]), "length_ratio_99": float(ratios[1])}
     elif not chosen.is_decided:
         result.answer, result.decided_by, result.enough = "undecided", chosen.relation, chosen.needed
     else:
@@ -412,6 +416,14 @@ def _compare_matched(
         result.decided_by = chosen.relation
     result.residual = (chosen or found.fits[0]).residual
     _measure_correspondence(result, before, after)
+
+
+def _length_ratios(old: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """Return the 1st and 99th percentile of the ratios of new to old lengths."""
+    lengths = np.linalg.norm(old.astype(np.float64), axis=1)
+    usable = lengths > 0
+    ratios = np.linalg.norm(new[usable].astype(np.float64), axis=1) / lengths[usable]
+    return np.asarray(np.quantile(ratios, [0.01, 0.99]))
 
 
 def _decode(rows: PairedRows) -> tuple[np.ndarray, np.ndarray]:
