@@ -69,3 +69,12 @@ def test_bad_input_is_one_line_and_writes_nothing(tmp_path):
             isoscope.canary(source, path, **options)
     assert not path.exists()
     assert not is_canary(tmp_path / "nothing.parquet")
+
+
+def test_repeated_ids_and_other_formats_are_rejected_before_writing(tmp_path):
+    ids = [f"d{i // 2}" for i in range(200)]
+    with pytest.raises(InputError, match=r"ids of .* occur on several rows"):
+        isoscope.canary(open_store(X, ids=ids), tmp_path / "canary.parquet", rows=200)
+    with pytest.raises(InputError, match=r"ends in \.parquet"):
+        isoscope.canary(open_store(X, text=TEXTS), tmp_path / "canary.txt")
+    assert not list(tmp_path.iterdir())

@@ -242,3 +242,9 @@ def test_normalized_vectors_keep_their_directions():
     assert "Cosines are the same" in found.paragraph
     found.to_dict()
     assert "directions" in str(found)
+
+
+def test_equal_rows_on_both_sides_are_noted():
+    found = same(X, X[::-1], pair="none")
+    assert any("400 compared rows of the old vectors are also among the new ones" in note for note in found.notes)
+    assert not any("also among" in note for note in same(X[:200], X[200:]).notes)

@@ -5,13 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import isoscope
-from isoscope._core.errors import FileFormatError, InputError, NotFoundError, ParameterError, TooFewRowsError, plural
+from isoscope._core.errors import (
+    FileFormatError,
+    InputError,
+    NotFoundError,
+    OutputError,
+    ParameterError,
+    TooFewRowsError,
+    plural,
+)
 from isoscope._core.missing import DROP_HINT
 from isoscope._core.random import check_seed
 from isoscope._io.files import atomic_replace
@@ -89,6 +98,8 @@ def canary(
     >>> isoscope.same(path, isoscope.open_store(2 * X, text=store.text)).answer
     'rescaled'
     """
+    if Path(output).suffix.lower() not in (".parquet", ".pq"):
+        raise OutputError(f"{output} is not a Parquet file: choose a name that ends in .parquet")
     store, _ = open_one_layer(source, layer, vectors=vectors, ids=ids, text=text, missing=missing, zeros=zeros)
     if not {"text", "ids"} & store.columns.keys():
         raise NotFoundError(
@@ -126,6 +137,12 @@ def canary(
     chosen, numbers = chosen[usable], numbers[usable]
     contents = None if "text" not in store.columns else store.column("text", chosen)
     names = None if "ids" not in store.columns else store.column("ids", chosen)
+    repeated = [] if names is None else [name for name, count in Counter(names.tolist()).items() if count > 1]
+    if repeated:
+        raise InputError(
+            f"{plural(len(repeated), 'id')} of {store.name} occur{'s' * (len(repeated) == 1)} on several rows (first: "
+            f"{shorten(repr(repeated[0]))}): need a different id for each row"
+        )
     return _write(Path(output), numbers, contents, names, store.name)
 
 
@@ -144,10 +161,9 @@ def _write(path: Path, numbers: np.ndarray, contents: np.ndarray | None, names: 
     import pyarrow.parquet as pq
 
     keys = _keys(contents, names)
-    kind = {"f2": pa.float16(), "f8": pa.float64()}.get(numbers.dtype.str[1:], pa.float32())
-    if numbers.dtype.kind in "iu":
-        kind = pa.from_numpy_dtype(numbers.dtype)
-    flat = pa.array(numbers.astype(kind.to_pandas_dtype()).ravel(), kind)
+    if numbers.dtype.kind not in "fiu":
+        numbers = numbers.astype(np.float32)
+    flat = pa.array(numbers.ravel())
     columns = {"id": pa.array(keys)}
     if contents is not None:
         columns["text"] = pa.array([str(each) for each in contents])

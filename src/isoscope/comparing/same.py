@@ -17,6 +17,7 @@ from isoscope._core.random import check_seed
 from isoscope._io.json import jsonable
 from isoscope._io.progress import show_progress
 from isoscope._render import Result, render
+from isoscope.advising.task import row_identity
 from isoscope.auditing.measure import check_largest_norm
 from isoscope.auditing.mixed_spaces import (
     MIN_MIXED_DIMENSIONS,
@@ -470,6 +471,13 @@ def _compare_samples(result: Sameness, old: Side, new: Side, engine: Engine, pro
         return
     _check_rows(old, rows[0])
     _check_rows(new, rows[1])
+    identity = row_identity(np.concatenate(rows))
+    shared = int(np.isin(identity[: len(rows[0])], identity[len(rows[0]) :]).sum())
+    if shared:
+        result.notes.append(
+            f"{plural(shared, 'compared row')} of the old vectors {'is' if shared == 1 else 'are'} also among the new "
+            "ones: to compare equal rows with each other, match them by id, text or row number (CLI: --pair)."
+        )
     progress("permutation tests", 0, 0.0)
 
     def compare(a: np.ndarray, b: np.ndarray) -> Comparison:
