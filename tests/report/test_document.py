@@ -42,6 +42,10 @@ def test_lone_surrogate_can_be_written():
     assert "broken ?" in made(tag("p", "broken \ud800")).encode("utf-8").decode("utf-8")
 
 
+def test_control_characters_are_shown_as_escapes():
+    assert tag("p", "a\x00b\x1b[31m\tc\n", title="\x07") == '<p title="\\x07">a\\x00b\\x1b[31m\tc\n</p>'
+
+
 def test_facts_are_escaped_pairs():
     drawn = render_definition_list(("a < b", "c"), ("d", tag("code", "e")))
     assert re.fullmatch(r'<dl class="facts"><dt>a &lt; b</dt><dd>c</dd><dt>d</dt><dd><code>e</code></dd></dl>', drawn)

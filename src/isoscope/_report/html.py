@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import html
 import json
+import re
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import Any
 
+_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")  # all but tabs and line breaks
 _VOID = {"meta", "link", "input", "br"}
 _SCRIPT_ESCAPES = str.maketrans({mark: f"\\u{ord(mark):04x}" for mark in "<>&\u2028\u2029"})
 
@@ -20,13 +22,18 @@ class Markup(str):
     __slots__ = ()
 
 
+def _escape_text(text: str) -> str:
+    """Escape text for HTML; control characters, which HTML does not allow, become visible escapes."""
+    return html.escape(_CONTROLS.sub(lambda match: ascii(match[0])[1:-1], text))
+
+
 def escape(value: object) -> Markup:
     """Return text as HTML; markup is returned unchanged.
 
     >>> escape("a < b"), escape(Markup("<b>"))
     ('a &lt; b', '<b>')
     """
-    return value if isinstance(value, Markup) else Markup(html.escape(str(value)))
+    return value if isinstance(value, Markup) else Markup(_escape_text(str(value)))
 
 
 def join_markup(*parts: object) -> Markup:
@@ -41,7 +48,7 @@ def tag(name: str, /, *children: object, **attributes: object) -> Markup:
     '<a class="sum">5 &gt; 4</a>'
     """
     pairs = "".join(
-        f" {key.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{html.escape(str(value))}"')
+        f" {key.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{_escape_text(str(value))}"')
         for key, value in attributes.items()
         if value is not None and value is not False
     )

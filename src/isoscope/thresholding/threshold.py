@@ -528,7 +528,7 @@ def _find_relative_cut(judged: JudgedPairs, goal: Goal, settings: ThresholdSetti
     if goal.measure != "precision" and not held_out.lift.low > 0:
         return RelativeCut("no cut", None, {})
     gap = -float(judged.relative.cuts[choice.index])
-    return RelativeCut("cut", max(gap, 0.0), held_out.scores)
+    return RelativeCut("cut", max(gap, 0.0) + 0.0, held_out.scores)
 
 
 # without judgments
