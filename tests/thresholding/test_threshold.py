@@ -221,3 +221,15 @@ def test_missing_rows_can_be_dropped(topics):
     found = isoscope.threshold(X, false_matches=1e-2, missing="drop")
     assert found.n == 599
     assert any("1 of 600 rows" in note for note in found.notes)
+
+
+def test_an_interval_above_the_goal_is_explained_if_the_answer_is_undecided():
+    """The interval is that of one cut, but the guarantee covers all cuts that are tested."""
+    rng, n = np.random.default_rng(0), 100
+    first, matches = rng.standard_normal((n, 8)), np.arange(n) % 2 == 0
+    second = np.where(matches[:, None], first + 0.05 * rng.standard_normal((n, 8)), rng.standard_normal((n, 8)))
+    pairs = (np.arange(n), np.arange(n) + n, matches.astype(float))
+    found = isoscope.threshold(np.concatenate([first, second]), pairs=pairs)
+    assert found.verdict == "undecided"
+    assert found.best[1].low > 0.9
+    assert "Several cuts are tested" in found.paragraph

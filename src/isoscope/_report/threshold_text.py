@@ -163,6 +163,10 @@ def _describe_judged(found: Threshold) -> list[str]:
             f"The best cut{useful} is {format_cut(found, cut)}: its {SCORE_NAMES[found.goal]} is "
             f"{format_share(share)}, and {found.level:g} is requested."
         )
+        if share.low >= found.level:
+            sentences.append(
+                "This interval is that of one cut alone. Several cuts are tested, so the guarantee needs more examples."
+            )
     elif found.best is not None and found.lift is not None:
         sentences.append(
             f"At the best cut, {format_cut(found, found.best[0])}, the precision on held-out {examples} exceeds the "
