@@ -30,6 +30,7 @@ def test_python_code_is_valid_and_narrow(precision, options):
             if each.language == "python":
                 ast.parse("\n".join(each.lines))
             assert all(len(line) <= 90 for line in each.lines)
+            assert not (oversampling and options) or all(len(line) <= 78 for line in each.lines)
 
 
 def test_metrics_follow_the_preprocessing():
@@ -68,6 +69,15 @@ def test_bits_are_rescored():
     assert any("refine_factor(4)" in line for line in found["LanceDB"].lines)
     assert "40" in found["faiss"].difference
     assert "rescore=False" in "\n".join(settings("bit")["Qdrant"].lines)
+
+
+@pytest.mark.parametrize("options", [{"preprocess": "rotate"}, {"n_components": 32}], ids=str)
+def test_only_original_vectors_are_called_original(options):
+    for precision in ("int8", "bit", "pq"):
+        for name in ("Qdrant", "pgvector"):
+            assert "original" not in settings(precision, **options)[name].difference
+    for name in ("Qdrant", "pgvector"):
+        assert "original vectors" in settings("bit", 4, **options)[name].difference
 
 
 def test_nothing_is_set_for_unchanged_vectors():
