@@ -80,6 +80,20 @@ def test_only_original_vectors_are_called_original(options):
         assert "original vectors" in settings("bit", 4, **options)[name].difference
 
 
+def test_float16_columns_need_vectors_within_its_range():
+    """Scores are those of vectors scaled to length 1; raw vectors may overflow. Qdrant and faiss get scaled ones."""
+    for options in ({}, {"n_components": 32}):
+        found = settings("float16", **options)
+        for name in ("pgvector", "LanceDB"):
+            assert "65,504" in found[name].difference
+            assert "length 1" in found[name].difference
+        assert "normalize" in "\n".join(found["faiss"].lines)
+        assert "Distance.COSINE" in "\n".join(found["Qdrant"].lines)
+    assert "65,504" in settings("int8")["pgvector"].difference  # halfvec
+    assert settings("float16", preprocess="rotate")["pgvector"].difference == ""  # project scales them
+    assert settings("float32")["pgvector"].difference == ""
+
+
 def test_nothing_is_set_for_unchanged_vectors():
     assert database_settings(CompressionTrial("as it is", 256, 0, 0, {}), 64, "cosine") == []
 

@@ -78,6 +78,16 @@ class _Storage:
         """Whether results are rescored with the original vectors, but the codes are made of other vectors."""
         return bool(self.oversampling) and self.vectors != "vectors"
 
+    @property
+    def half_range(self) -> str:
+        """A hint for vectors that are inserted as float16 without being scaled to length 1 by the quantizer."""
+        if self.is_projected or self.metric != "cosine":
+            return ""
+        return (
+            "If the vectors have numbers outside of the range of float16 (6e-8 to 65,504), scale them to length 1 "
+            "first; this does not change the cosine."
+        )
+
 
 _OPERATORS = {
     "cosine": ("<=>", "cosine"),
@@ -98,12 +108,12 @@ def _pgvector(about: _Storage) -> DatabaseSetting:
         half, index = half.replace("halfvec", "vector"), index.replace("halfvec", "vector")
         difference = ""
     elif about.precision == "float16":
-        difference = ""
+        difference = about.half_range
     else:
         difference = (
             f"pgvector has no {_NAMES[about.precision]} codes. halfvec (float16) is its smallest type except bit: "
-            f"{2 * k} bytes per vector."
-        )
+            f"{2 * k} bytes per vector. {about.half_range}"
+        ).rstrip()
     return DatabaseSetting("pgvector", "sql", (*comment, half, index, search), difference)
 
 
@@ -284,7 +294,7 @@ def _lancedb(about: _Storage) -> DatabaseSetting:
     if about.precision in ("float32", "float16"):
         column = f'pa.field("vector", pa.list_(pa.{about.precision}(), {about.width}))'
         lines = (*comment, f"schema = pa.schema([{column}])", search)
-        return DatabaseSetting("LanceDB", "python", lines, "")
+        return DatabaseSetting("LanceDB", "python", lines, about.half_range if about.precision == "float16" else "")
     if about.precision == "pq":
         index = f'index_type="IVF_PQ", num_sub_vectors={about.subvectors}, num_bits=8'
         difference = "LanceDB learns its own centroids, in partitions of the vectors (IVF)."
