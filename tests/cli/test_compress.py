@@ -89,6 +89,22 @@ def test_rescore_and_dimensions_are_passed_on(folder, capsys):
     assert content["bytes"] <= 2
 
 
+def test_one_byte_is_singular(folder, capsys):
+    options = ["--rescore", "--keep", "0.3", "--dimensions", "8,4", "--precision", "bit", "--json", "-"]
+    assert main(["compress", "corpus.parquet", *options]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["bytes"] == 1
+    assert content["paragraph"].startswith("Store 1 byte per vector instead of 64 (")
+
+
+def test_errors_about_the_folder_name_the_quantizer(folder, capsys):
+    (folder / "mine").mkdir()
+    (folder / "mine" / "notes.txt").write_text("mine", encoding="utf-8")
+    for path, words in [("mine", "mine exists and is not a saved quantizer"), ("qrels.tsv", "for the quantizer")]:
+        assert main(["compress", "corpus.parquet", "-o", path]) == 2
+        assert words in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

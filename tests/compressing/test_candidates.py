@@ -41,6 +41,11 @@ def test_candidates_cover_dimensions_precisions_and_preprocessing():
     assert {(each.reduction, each.n_components) for each in quantizers} >= {("first", 32), ("pca", 32), ("pca", 8)}
 
 
+def test_whitening_is_left_out_for_euclidean_distance():
+    candidates = build_candidates(64, 4, "euclidean", 0, rescored=True)
+    assert {each.quantizer.preprocess for each in candidates[:-1]} == {None, "center", "rotate"}
+
+
 def test_rescored_bits_share_codes_and_state_the_stored_vectors():
     by_name = {each.name: each for each in build()}
     plain, rescored = by_name["1 bit"], by_name["1 bit, rescored ×4"]

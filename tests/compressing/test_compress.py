@@ -6,8 +6,12 @@ import numpy as np
 import pytest
 
 import isoscope
-from isoscope.compressing.trials import score_candidate
+from isoscope.compressing.candidates import build_candidates
+from isoscope.compressing.compress import CompressionSettings
+from isoscope.compressing.recall import NeighborRecall
+from isoscope.compressing.trials import score_candidate, try_candidates
 from isoscope.errors import NotFoundError, ParameterError, ShapeError, TooFewRowsError
+from isoscope.stores import open_store
 
 N, D = 600, 24
 
@@ -142,6 +146,47 @@ def test_finalists_are_searched_in_all_rows(X, rng):
     assert any(trial.whole.value < trial["recall@10"].value - 0.02 for trial in confirmed)
     assert result.chosen is None or result.choice.whole.verdict == "keeps"
     assert result.n == 6000
+
+
+def confirm_with(recall_of, keep: float = 0.5) -> isoscope.Compression:
+    """Return the result for 300 rows, with `recall_of(candidate)` as the recall of every query on all rows."""
+    rng = np.random.default_rng(2)
+    X = (rng.standard_normal((300, 64)) * np.linspace(2, 0.5, 64)).astype(np.float32)
+    settings = CompressionSettings(keep=keep)
+    task = NeighborRecall(X, np.arange(300), "cosine", 0)
+    trials = try_candidates(task, build_candidates(64, 4, "cosine", 0, rescored=True), keep, 0, lambda *_: None)
+    result = isoscope.Compression.of(open_store(X), task, trials, settings, 10_000, None)
+    wiggle = 0.05 * np.resize([1, -1], len(task))
+    result.confirm(lambda chosen, _: [np.clip(recall_of(each) + wiggle, 0, 1) for each in chosen], trials)
+    return result
+
+
+def test_larger_candidates_are_confirmed_until_one_keeps_the_share():
+    """Only float16 keeps the share on all rows, and about 30 smaller candidates of 10 sizes do on the sample."""
+    result = confirm_with(lambda each: 0.9 if each.bytes >= 128 else 0.3)
+    assert (result.outcome, result.choice.name) == ("smaller", "float16")
+    assert sum(trial["recall@10"].verdict == "keeps" for trial in result.trials[:-1]) > 20
+
+
+def test_nothing_is_left_unconfirmed_before_saying_that_nothing_is_smaller():
+    result = confirm_with(lambda each: 0.3)
+    assert result.outcome == "none"
+    for trial in result.trials[:-1]:
+        assert trial.oversampling or trial.whole or trial["recall@10"].verdict == "loses"
+
+
+def test_needed_examples_are_those_of_all_rows():
+    result = confirm_with(lambda each: 0.795, keep=0.8)
+    assert (result.outcome, result.chosen) == ("undecided", None)
+    whole = [trial.whole.needed for trial in result.trials if trial.whole and not trial.oversampling]
+    assert result.needed == max(whole)
+
+
+def test_larger_rescored_candidates_are_confirmed_too():
+    """On all rows, bits of half of the dimensions keep too little, even with rescoring; all bits keep enough."""
+    result = confirm_with(lambda each: 0.3 if each.bytes <= 4 else 0.9)
+    assert result.rescored_choice is not None
+    assert (result.rescored_choice.bytes, result.rescored_choice.whole.verdict) == (8, "keeps")
 
 
 def test_an_engine_gives_the_same_result(rng):

@@ -30,6 +30,7 @@ def test_python_code_is_valid_and_narrow(precision, options):
             if each.language == "python":
                 ast.parse("\n".join(each.lines))
             assert all(len(line) <= 90 for line in each.lines)
+            assert not (oversampling and options) or all(len(line) <= 78 for line in each.lines)
 
 
 def test_metrics_follow_the_preprocessing():
@@ -68,6 +69,29 @@ def test_bits_are_rescored():
     assert any("refine_factor(4)" in line for line in found["LanceDB"].lines)
     assert "40" in found["faiss"].difference
     assert "rescore=False" in "\n".join(settings("bit")["Qdrant"].lines)
+
+
+@pytest.mark.parametrize("options", [{"preprocess": "rotate"}, {"n_components": 32}], ids=str)
+def test_only_original_vectors_are_called_original(options):
+    for precision in ("int8", "bit", "pq"):
+        for name in ("Qdrant", "pgvector"):
+            assert "original" not in settings(precision, **options)[name].difference
+    for name in ("Qdrant", "pgvector"):
+        assert "original vectors" in settings("bit", 4, **options)[name].difference
+
+
+def test_float16_columns_need_vectors_within_its_range():
+    """Scores are those of vectors scaled to length 1; raw vectors may overflow. Qdrant and faiss get scaled ones."""
+    for options in ({}, {"n_components": 32}):
+        found = settings("float16", **options)
+        for name in ("pgvector", "LanceDB"):
+            assert "65,504" in found[name].difference
+            assert "length 1" in found[name].difference
+        assert "normalize" in "\n".join(found["faiss"].lines)
+        assert "Distance.COSINE" in "\n".join(found["Qdrant"].lines)
+    assert "65,504" in settings("int8")["pgvector"].difference  # halfvec
+    assert settings("float16", preprocess="rotate")["pgvector"].difference == ""  # project scales them
+    assert settings("float32")["pgvector"].difference == ""
 
 
 def test_nothing_is_set_for_unchanged_vectors():

@@ -11,6 +11,7 @@ import numpy as np
 from isoscope._report.compression_text import (
     KEPT_MARKS,
     compression_headline,
+    format_bytes,
     format_goal,
     format_share,
     frontier,
@@ -179,7 +180,7 @@ def _mark(result: Compression, trial: CompressionTrial, up: Scale) -> str:
 
 def _describe_trial(result: Compression, trial: CompressionTrial) -> str:
     kept = trial[result.measure]
-    return f"{trial.name}: {trial.bytes:,} bytes, {result.measures[result.measure]} {kept.value:.3f}"
+    return f"{trial.name}: {format_bytes(trial.bytes)}, {result.measures[result.measure]} {kept.value:.3f}"
 
 
 def _describe_frontier(result: Compression) -> str:

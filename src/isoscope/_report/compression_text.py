@@ -41,6 +41,15 @@ def format_goal(keep: float) -> str:
     return f"{100 * keep:g}%"
 
 
+def format_bytes(count: int) -> str:
+    """Return a number of bytes with its noun.
+
+    >>> format_bytes(1), format_bytes(1536)
+    ('1 byte', '1,536 bytes')
+    """
+    return f"{count:,} {'byte' if count == 1 else 'bytes'}"
+
+
 def compression_headline(result: Compression) -> str:
     """Return the answer in one sentence."""
     measure, goal = result.measures[result.measure], format_goal(result.settings.keep)
@@ -53,8 +62,8 @@ def compression_headline(result: Compression) -> str:
         )
     choice, original = result.choice, result.original
     return (
-        f"Store {choice.bytes:,} bytes per vector instead of {original.bytes:,} ({choice.name}), and keep at least "
-        f"{goal} of {measure}."
+        f"Store {format_bytes(choice.bytes)} per vector instead of {original.bytes:,} ({choice.name}), and keep at "
+        f"least {goal} of {measure}."
     )
 
 
@@ -73,7 +82,7 @@ def _describe_choice(result: Compression) -> list[str]:
         )
         kept = best.whole or best[result.measure]
         return [
-            f"{best.name} ({best.bytes:,} bytes) comes closest: it keeps {format_share(kept.share)} of {measure} "
+            f"{best.name} ({format_bytes(best.bytes)}) comes closest: it keeps {format_share(kept.share)} of {measure} "
             f"({_format_bound(kept)})."
         ]
     choice, kept = result.choice, result.choice.whole or result.choice[result.measure]
@@ -97,12 +106,12 @@ def _describe_alternatives(result: Compression) -> list[str]:
     if rescored is not None:
         sentences.append(
             f"If the original vectors stay stored to rescore results ({rescored.stored:,} bytes each, for example on "
-            f"disk), an index of {rescored.bytes:,} bytes per vector is enough: {rescored.name}."
+            f"disk), an index of {format_bytes(rescored.bytes)} per vector is enough: {rescored.name}."
         )
     if unsettled is not None and result.chosen is not None:
         kept = unsettled.whole or unsettled[result.measure]
         sentences.append(
-            f"{unsettled.name} ({unsettled.bytes:,} bytes) may keep {format_goal(result.settings.keep)} too. "
+            f"{unsettled.name} ({format_bytes(unsettled.bytes)}) may keep {format_goal(result.settings.keep)} too. "
             f"{_format_examples(result)} are too few to decide; {_format_needed(kept.needed)}."
         )
     return sentences

@@ -128,7 +128,7 @@ def compress(
 
     check_overwriting([html, json], [source, queries, pairs, qrels, labels, ids, query_ids], folders=[output])
     check_output_folders(html, json)
-    check_repair_folder(output)
+    check_repair_folder(output, "quantizer")
     roles = resolve_ids(parse_columns(columns), ids)
     for role in roles.keys() - {"vectors", "ids", "text"}:
         raise ParameterError(

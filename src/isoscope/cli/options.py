@@ -325,12 +325,12 @@ def check_parent(path: Path) -> None:
         raise OutputError(f"{path.parent} is not a folder: create it first")
 
 
-def check_repair_folder(folder: Path | None) -> None:
-    """Reject a folder in which a repair cannot be saved, before the command does any work."""
+def check_repair_folder(folder: Path | None, kind: str = "repair") -> None:
+    """Reject a folder in which a repair or quantizer cannot be saved, before the command does any work."""
     from isoscope.transforms.persistence import check_save_folder
 
     if folder is not None:
         if folder.exists() and not folder.is_dir():
-            raise OutputError(f"{folder} is a file: choose a folder for the repair")
+            raise OutputError(f"{folder} is a file: choose a folder for the {kind}")
         check_parent(folder)
-        check_save_folder(folder)
+        check_save_folder(folder, kind)

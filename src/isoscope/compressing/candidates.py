@@ -73,6 +73,8 @@ def build_candidates(
     original = Candidate(AS_IS, None, d * itemsize)
     found: dict[str, Candidate] = {}
     for quantizer in _list_quantizers(d, wanted, widths, by_name=precisions is not None):
+        if metric == "euclidean" and quantizer.preprocess == "whiten":
+            continue  # databases would compare whitened vectors, whose distances differ
         quantizer.set_params(metric=metric, random_state=sklearn_seed(seed))
         size = build_rounding(
             quantizer.precision, quantizer.scale, quantizer.n_components or d, quantizer.n_subvectors, {}

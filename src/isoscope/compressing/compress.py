@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,15 @@ from isoscope.auditing.measure import MIN_SAMPLE
 from isoscope.compressing.candidates import AS_IS, build_candidates
 from isoscope.compressing.confirmation import confirm
 from isoscope.compressing.database_settings import database_settings
-from isoscope.compressing.decision import CONFIDENCE, check_original, choose, compare_extended, compare_shares, is_kept
+from isoscope.compressing.decision import (
+    CONFIDENCE,
+    check_original,
+    choose,
+    compare_extended,
+    compare_shares,
+    is_kept,
+    is_lost,
+)
 from isoscope.compressing.recall import NeighborRecall
 from isoscope.compressing.trials import try_candidates
 from isoscope.engines.engine import SampleTally, open_engine
@@ -43,9 +51,8 @@ if TYPE_CHECKING:
 SCHEMA = "isoscope.compress/1"
 """The JSON schema; its version increases if readers of the old schema would misread the new one."""
 
-_CONFIRMED_SIZES = 2  # candidates that one pass over the whole source scores
+_CONFIRMED = 2, 8  # candidates that a pass over the whole source scores: in the first pass, and at most
 _SIZE_STEP = 1.25  # each of them so many times larger than the one before
-_PASSES = 3
 
 
 def compress(
@@ -361,8 +368,7 @@ class Compression(Result):
     def _choose(self) -> None:
         """Set the outcome and the choice."""
         kept = [self._deciding_scores(trial) for trial in self.trials]
-        only_confirmed = any(trial.whole for trial in self.trials)
-        allowed = [self._may_choose(trial) and bool(trial.whole or not only_confirmed) for trial in self.trials]
+        allowed = [self._may_choose(trial) and bool(trial.whole or not self._is_confirmed) for trial in self.trials]
         self.outcome, self.chosen = choose(
             [(trial.bytes, trial.oversampling) for trial in self.trials], kept, allowed, self.measure
         )
@@ -371,6 +377,11 @@ class Compression(Result):
         if trial.whole is not None:
             return {self.measure: trial.whole}
         return {self.measure: trial.scores[self.measure]} if self.alone else trial.scores
+
+    @property
+    def _is_confirmed(self) -> bool:
+        """Whether candidates that may be chosen were scored on the whole source, so that only these decide."""
+        return any(trial.whole and self._may_choose(trial) for trial in self.trials)
 
     def _may_choose(self, trial: CompressionTrial) -> bool:
         return trial.name != AS_IS and (self.settings.rescore or not trial.oversampling)
@@ -381,37 +392,56 @@ class Compression(Result):
         `recall_of` returns the recall of every query, given candidates and their quantizers.
         """
         columns: dict[int, np.ndarray] = {}
-        for _ in range(_PASSES):
-            finalists = self._list_finalists(columns)
-            if not finalists:
-                break
+        count, most = _CONFIRMED
+        while finalists := self._list_finalists(columns, count):
             chosen: Sequence[Candidate] = [tried.candidates[i] for i in finalists]
             found = recall_of(chosen, [tried.quantizers[i] for i in finalists])
             columns |= dict(zip(finalists, found, strict=True))
             for i, kept in compare_extended(tried, columns, self.settings.keep, self.measure).items():
                 self.trials[i].whole = kept
             self._choose()
-            if self.chosen is not None:
-                break
-        self._choose()
+            count = min(2 * count, most)
 
-    def _list_finalists(self, done: dict[int, np.ndarray]) -> list[int]:
-        """Return the smallest candidates of a few sizes that keep the share on the sample and are not confirmed yet."""
-        keeping = [
-            i
-            for i, trial in enumerate(self.trials)
-            if i not in done and trial.name != AS_IS and is_kept(self._deciding_scores(trial), self.measure)
-        ]
-        sizes: dict[int, int] = {}  # the best of each size
-        for i in sorted(keeping, key=lambda i: -self.trials[i].scores[self.measure].share):
-            if self._may_choose(self.trials[i]):
-                sizes.setdefault(self.trials[i].bytes, i)
-        rescored = [i for i in keeping if not self._may_choose(self.trials[i])]
+    def _list_finalists(self, done: Collection[int], count: int) -> list[int]:
+        """Return the candidates to score on the whole source next; an empty list if the choice is made.
+
+        These are the smallest ones that keep the share on the sample, of a few sizes. If all of those are too small,
+        larger ones follow, and then all others that may keep the share.
+        """
         finalists: list[int] = []
+        if not (self._is_confirmed and self.chosen is not None):
+            allowed = [i for i, trial in enumerate(self.trials) if self._may_choose(trial)]
+            finalists = (
+                self._list_larger(allowed, done)[:count]
+                or [
+                    i
+                    for i in allowed
+                    if i not in done and not is_lost(self._deciding_scores(self.trials[i]), self.measure)
+                ][-count:]
+            )
+        return finalists + self._list_rescored(done)[:1]
+
+    def _list_rescored(self, done: Collection[int]) -> list[int]:
+        """Return rescored candidates that may not be chosen but may be mentioned, if none is confirmed yet."""
+        rescored = [i for i, trial in enumerate(self.trials) if trial.oversampling and not self._may_choose(trial)]
+        if any(is_kept(self._deciding_scores(self.trials[i]), self.measure) for i in rescored if i in done):
+            return []
+        limit = self.choice.bytes
+        return self._list_larger([i for i in rescored if self.trials[i].bytes < limit], done)
+
+    def _list_larger(self, positions: Sequence[int], done: Collection[int]) -> list[int]:
+        """Return the best candidate of each size that keeps the share on the sample, above the sizes that are done."""
+        largest = max((self.trials[i].bytes for i in positions if i in done), default=0)
+        sizes: dict[int, int] = {}
+        for i in sorted(positions, key=lambda i: -self.trials[i].scores[self.measure].share):
+            trial = self.trials[i]
+            if trial.bytes > largest and is_kept(self._deciding_scores(trial), self.measure):
+                sizes.setdefault(trial.bytes, i)
+        found: list[int] = []
         for size in sorted(sizes):
-            if not finalists or size >= _SIZE_STEP * self.trials[finalists[-1]].bytes:
-                finalists.append(sizes[size])
-        return finalists[:_CONFIRMED_SIZES] + ([] if done else rescored[:1])
+            if not found or size >= _SIZE_STEP * self.trials[found[-1]].bytes:
+                found.append(sizes[size])
+        return found
 
     @property
     def original(self) -> CompressionTrial:
@@ -445,17 +475,26 @@ class Compression(Result):
     def open_question(self) -> CompressionTrial | None:
         """The smallest candidate below the choice that more examples might show to keep the share."""
         for trial in self.trials:
-            kept = trial.whole or trial.scores[self.measure]
+            kept = trial.whole if self._is_confirmed else trial.scores[self.measure]
             if trial.bytes >= self.choice.bytes:
                 return None
-            if self._may_choose(trial) and kept.verdict == "undecided" and kept.share >= self.settings.keep:
+            if (
+                self._may_choose(trial)
+                and kept is not None
+                and kept.verdict == "undecided"
+                and kept.share >= self.settings.keep
+            ):
                 return trial
         return None
 
     @property
     def needed(self) -> int | None:
         """If undecided: about how many examples would be enough; None if more than 1,000,000, or if decided."""
-        verdicts = [(trial.whole or trial.scores[self.measure]) for trial in self.trials if self._may_choose(trial)]
+        verdicts = [
+            trial.whole or trial.scores[self.measure]
+            for trial in self.trials
+            if self._may_choose(trial) and (trial.whole or not self._is_confirmed)
+        ]
         promising = [
             each.needed for each in verdicts if each.verdict == "undecided" and each.share > self.settings.keep
         ]

@@ -46,6 +46,7 @@ class _Storage:
         centered = quantizer.preprocess is not None
         # ⟨q, x − m⟩ ranks like ⟨q, x⟩, but the cosine of centered vectors does not
         self.metric = "euclidean" if metric == "euclidean" else "inner product" if centered else "cosine"
+        self.original_metric: str = metric
         self.subvectors = quantizer.n_subvectors or max(1, self.width // 8)
 
     @property
@@ -72,6 +73,21 @@ class _Storage:
         """The number of results to fetch before rescoring."""
         return LIMIT * max(self.oversampling, 1)
 
+    @property
+    def is_rescored_apart(self) -> bool:
+        """Whether results are rescored with the original vectors, but the codes are made of other vectors."""
+        return bool(self.oversampling) and self.vectors != "vectors"
+
+    @property
+    def half_range(self) -> str:
+        """A hint for vectors that are inserted as float16 without being scaled to length 1 by the quantizer."""
+        if self.is_projected or self.metric != "cosine":
+            return ""
+        return (
+            "If the vectors have numbers outside of the range of float16 (6e-8 to 65,504), scale them to length 1 "
+            "first; this does not change the cosine."
+        )
+
 
 _OPERATORS = {
     "cosine": ("<=>", "cosine"),
@@ -92,16 +108,18 @@ def _pgvector(about: _Storage) -> DatabaseSetting:
         half, index = half.replace("halfvec", "vector"), index.replace("halfvec", "vector")
         difference = ""
     elif about.precision == "float16":
-        difference = ""
+        difference = about.half_range
     else:
         difference = (
             f"pgvector has no {_NAMES[about.precision]} codes. halfvec (float16) is its smallest type except bit: "
-            f"{2 * k} bytes per vector."
-        )
+            f"{2 * k} bytes per vector. {about.half_range}"
+        ).rstrip()
     return DatabaseSetting("pgvector", "sql", (*comment, half, index, search), difference)
 
 
 def _pgvector_bits(about: _Storage, comment: tuple[str, ...]) -> DatabaseSetting:
+    if about.is_rescored_apart:
+        return _pgvector_bits_apart(about)
     k = about.width
     operator, _ = _OPERATORS[about.metric]
     bits = f"binary_quantize(embedding)::bit({k})"
@@ -121,12 +139,35 @@ def _pgvector_bits(about: _Storage, comment: tuple[str, ...]) -> DatabaseSetting
             f"  LIMIT {about.size}",
             f") AS nearest ORDER BY embedding {operator} $1 LIMIT {LIMIT};",
         )
-    difference = (
-        "Same bits: binary_quantize sets a bit if the number is positive. In addition, the HNSW index is approximate."
+    return DatabaseSetting("pgvector", "sql", (*lines, *search), _SAME_BITS)
+
+
+_SAME_BITS = (
+    "Same bits: binary_quantize sets a bit if the number is positive. In addition, the HNSW index is approximate."
+)
+
+
+def _pgvector_bits_apart(about: _Storage) -> DatabaseSetting:
+    """Return a table with the original vectors and, in a second column, the bits of the projected ones."""
+    k = about.width
+    operator, _ = _OPERATORS[about.original_metric]
+    lines = (
+        "CREATE TABLE items (",
+        f"  id bigserial PRIMARY KEY, embedding vector({about.d}), bits bit({k})",
+        ");",
+        "CREATE INDEX ON items USING hnsw (bits bit_hamming_ops);",
+        f"-- insert: $1 from vectors, $2 from {about.vectors}",
+        "INSERT INTO items (embedding, bits)",
+        f"  VALUES ($1, binary_quantize($2::vector({k})));",
+        f"-- search: $1 is query, $2 is {about.query}",
+        f"SET hnsw.ef_search = {max(40, about.size)};",
+        "SELECT id FROM (",
+        "  SELECT id, embedding FROM items",
+        f"  ORDER BY bits <~> binary_quantize($2::vector({k}))",
+        f"  LIMIT {about.size}",
+        f") AS nearest ORDER BY embedding {operator} $1 LIMIT {LIMIT};",
     )
-    if about.is_projected and about.oversampling:
-        difference += " Rescore with the original vectors if they are stored in another column."
-    return DatabaseSetting("pgvector", "sql", (*lines, *search), difference)
+    return DatabaseSetting("pgvector", "sql", lines, f"{_SAME_BITS} The column embedding keeps the original vectors.")
 
 
 _QDRANT_METRICS = {"cosine": "COSINE", "inner product": "DOT", "euclidean": "EUCLID"}
@@ -134,6 +175,8 @@ _NAMES = {"float32": "float32", "float16": "float16", "int8": "int8", "int4": "i
 
 
 def _qdrant(about: _Storage) -> DatabaseSetting:
+    if about.is_rescored_apart:
+        return _qdrant_apart(about)
     comment = tuple(f"# {line}" for line in about.comment)
     distance = f"models.Distance.{_QDRANT_METRICS[about.metric]}"
     plain = f"models.VectorParams(\n        size={about.width}, distance={distance}"
@@ -145,7 +188,7 @@ def _qdrant(about: _Storage) -> DatabaseSetting:
         difference = ""
     elif about.precision == "bit":
         quantized = ("models.BinaryQuantization(", "binary=models.BinaryQuantizationConfig(always_ram=True)")
-        difference = "Same bits. The original vectors are kept too, on disk with on_disk=True."
+        difference = "Same bits. The inserted vectors are kept too, on disk with on_disk=True."
         plain += ", on_disk=True"
     elif about.precision == "pq":
         ratio = _nearest_ratio(4 * about.width / about.subvectors)
@@ -155,7 +198,7 @@ def _qdrant(about: _Storage) -> DatabaseSetting:
             f"    compression=models.CompressionRatio.X{ratio}, always_ram=True",
             ")",
         )
-        difference = "Qdrant learns its own centroids. The original vectors are kept too, on disk with on_disk=True."
+        difference = "Qdrant learns its own centroids. The inserted vectors are kept too, on disk with on_disk=True."
         plain += ", on_disk=True"
     else:
         quantized = (
@@ -169,7 +212,7 @@ def _qdrant(about: _Storage) -> DatabaseSetting:
         own = f"isoscope's codes have {ranges[about.scale]} and {levels} levels"
         more = " Qdrant has no int4 codes: this takes twice the bytes." if about.precision == "int4" else ""
         difference = (
-            f"Qdrant uses one range for all coordinates and 128 levels; {own}.{more} The original vectors are kept "
+            f"Qdrant uses one range for all coordinates and 128 levels; {own}.{more} The inserted vectors are kept "
             "too, on disk with on_disk=True."
         )
         plain += ", on_disk=True"
@@ -194,6 +237,46 @@ def _qdrant(about: _Storage) -> DatabaseSetting:
     return DatabaseSetting("Qdrant", "python", tuple(lines), difference)
 
 
+def _qdrant_apart(about: _Storage) -> DatabaseSetting:
+    """Return a collection with two vectors per point: projected ones to search, and original ones to rescore."""
+    distance = f"models.Distance.{_QDRANT_METRICS[about.original_metric]}"
+    # signs do not depend on the metric; with the inner product, Qdrant does not scale the vectors
+    lines = (
+        f'# insert {{"original": vectors[i], "projected": {about.vectors}[i]}}',
+        "client.create_collection(",
+        '    "items",',
+        "    vectors_config={",
+        '        "original": models.VectorParams(',
+        f"            size={about.d}, distance={distance}, on_disk=True,",
+        "            hnsw_config=models.HnswConfigDiff(m=0),  # only for rescoring",
+        "        ),",
+        '        "projected": models.VectorParams(',
+        f"            size={about.width}, distance=models.Distance.DOT, on_disk=True,",
+        "            quantization_config=models.BinaryQuantization(",
+        "                binary=models.BinaryQuantizationConfig(always_ram=True)",
+        "            ),",
+        "        ),",
+        "    },",
+        ")",
+        "client.query_points(",
+        '    "items",',
+        "    prefetch=models.Prefetch(",
+        f"        query={about.query},",
+        f'        using="projected", limit={about.size},',
+        "        params=models.SearchParams(",
+        "            quantization=models.QuantizationSearchParams(rescore=False)",
+        "        ),",
+        "    ),",
+        f'    query=query, using="original", limit={LIMIT},',
+        ")",
+    )
+    difference = (
+        "Same bits. The original vectors rescore the results of the search in the bits. Qdrant keeps the projected "
+        f"vectors on disk too: {4 * about.width:,} more bytes per vector."
+    )
+    return DatabaseSetting("Qdrant", "python", lines, difference)
+
+
 def _nearest_ratio(ratio: float) -> int:
     """Return the largest compression ratio of Qdrant that is not above a ratio; at least 4."""
     return max([4, *(each for each in (4, 8, 16, 32, 64) if each <= ratio)])
@@ -203,29 +286,65 @@ _LANCE_METRICS = {"cosine": "cosine", "inner product": "dot", "euclidean": "l2"}
 
 
 def _lancedb(about: _Storage) -> DatabaseSetting:
+    if about.precision == "bit":
+        return _lancedb_bits(about)
     comment = tuple(f"# {line}" for line in about.comment)
     metric = _LANCE_METRICS[about.metric]
-    refine = f".refine_factor({about.oversampling})" if about.oversampling else ""
-    search = f'table.search(query).distance_type("{metric}"){refine}.limit({LIMIT})'
+    search = f'table.search(query).distance_type("{metric}").limit({LIMIT})'
     if about.precision in ("float32", "float16"):
         column = f'pa.field("vector", pa.list_(pa.{about.precision}(), {about.width}))'
         lines = (*comment, f"schema = pa.schema([{column}])", search)
-        return DatabaseSetting("LanceDB", "python", lines, "")
+        return DatabaseSetting("LanceDB", "python", lines, about.half_range if about.precision == "float16" else "")
     if about.precision == "pq":
         index = f'index_type="IVF_PQ", num_sub_vectors={about.subvectors}, num_bits=8'
         difference = "LanceDB learns its own centroids, in partitions of the vectors (IVF)."
-    elif about.precision == "bit":
-        index = 'index_type="IVF_RQ"'
-        difference = (
-            "LanceDB has no sign codes. IVF_RQ (RaBitQ) also takes about 1 bit per coordinate, after a rotation."
-        )
     else:
         index = 'index_type="IVF_HNSW_SQ"'
         twice = " It has no int4 codes: this takes twice the bytes." if about.precision == "int4" else ""
         ranged = "" if about.scale == "shared" else " isoscope's codes have finer ranges."
         difference = f"LanceDB uses one range for all coordinates.{ranged}{twice}"
-    difference += " The original vectors are kept in the table."
+    difference += " The inserted vectors are kept in the table."
     lines = (*comment, f'table.create_index(metric="{metric}", {index})', search)
+    return DatabaseSetting("LanceDB", "python", lines, difference)
+
+
+def _lancedb_bits(about: _Storage) -> DatabaseSetting:
+    """Return an index with RaBitQ, which centers and rotates by itself: the original vectors unless these are wider."""
+    metric = _LANCE_METRICS[about.original_metric]
+    difference = (
+        "LanceDB has no sign codes. IVF_RQ (RaBitQ) also takes about 1 bit per coordinate. It centers and rotates the "
+        "vectors itself."
+    )
+    if about.width == about.d:
+        refine = f".refine_factor({about.oversampling})" if about.oversampling else ""
+        lines: tuple[str, ...] = (
+            *(("# insert the original vectors",) if about.is_projected else ()),
+            f'table.create_index(metric="{metric}", index_type="IVF_RQ")',
+            f'table.search(query).distance_type("{metric}"){refine}.limit({LIMIT})',
+        )
+        return DatabaseSetting("LanceDB", "python", lines, f"{difference} The original vectors are kept in the table.")
+    # the distance between projected vectors ranks like the metric, even if they are centered
+    near = "cosine" if about.metric == "cosine" else "l2"
+    original = ', "vector": vectors[i]' if about.oversampling else ""
+    lines = (
+        f'# insert {{"projected": {about.vectors}[i]{original}}}',
+        "table.create_index(",
+        f'    metric="{near}", index_type="IVF_RQ", vector_column_name="projected"',
+        ")",
+        "found = table.search(",
+        f"    {about.query},",
+        '    vector_column_name="projected",',
+        f').distance_type("{near}").limit({about.size}).to_list()',
+    )
+    if about.oversampling:
+        lines += (
+            'originals = np.array([each["vector"] for each in found])',
+            "distances = np.linalg.norm(originals - query, axis=1)"
+            if about.original_metric == "euclidean"
+            else "distances = -originals @ query / np.linalg.norm(originals, axis=1)",
+            f"best = [found[i] for i in np.argsort(distances)[:{LIMIT}]]",
+        )
+        difference += " refine_factor would rescore with the projected vectors, so the last lines rescore instead."
     return DatabaseSetting("LanceDB", "python", lines, difference)
 
 

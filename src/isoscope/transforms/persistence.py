@@ -43,13 +43,13 @@ _WITHOUT_DIMENSIONS = {"clusters_", "offsets_", "weights_", "low_", "span_", "ce
 _TRANSPOSED = {"matrix_", "basis_"}  # the dimensions of the vectors come first
 
 
-def check_save_folder(folder: str | os.PathLike[str]) -> Path:
-    """Return the path of a folder to save a repair in; raise an `OutputError` if it has other contents."""
+def check_save_folder(folder: str | os.PathLike[str], kind: str = "repair") -> Path:
+    """Return the path of a folder to save a repair or quantizer in; raise an `OutputError` if it has other contents."""
     if _ADDRESS.match(os.fspath(folder)) or isinstance(parse_target(folder), Address):
-        raise OutputError("a repair is saved in a folder, not in a database: choose a folder")
+        raise OutputError(f"a {kind} is saved in a folder, not in a database: choose a folder")
     target = Path(folder).resolve()
     if target.exists() and not _is_repair_folder(target):
-        raise OutputError(f"{folder} exists and is not a saved repair: choose another folder, or remove it")
+        raise OutputError(f"{folder} exists and is not a saved {kind}: choose another folder, or remove it")
     return target
 
 
@@ -60,7 +60,7 @@ def save(repair: Repair, folder: str | os.PathLike[str]) -> None:
     about, tensors = _serialize(repair)
     config = {"format": FORMAT, "version": VERSION, "isoscope": isoscope.__version__, **about}
     config["checksum"] = checksum(tensors, config)
-    target = check_save_folder(folder)
+    target = check_save_folder(folder, "quantizer" if about.get("class") == "Quantizer" else "repair")
     temporary_folder = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     try:
         temporary_folder.mkdir(parents=True)

@@ -208,7 +208,8 @@ class Quantizer(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         """Return the vectors as they are before rounding, in float32: give these to a database that quantizes itself.
 
         With preprocess, compare them by inner product with projected queries (`project_queries`), or by Euclidean
-        distance if that is the metric.
+        distance if that is the metric. Distances between whitened vectors differ from the original ones. For one bit,
+        compare only the signs.
 
         Parameters
         ----------
@@ -220,7 +221,8 @@ class Quantizer(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
     def project_queries(self, X: Any) -> np.ndarray:
         """Return queries for a search in projected vectors, in float32.
 
-        Queries are rotated like the vectors. For cosine they are not centered: ⟨q, x − m⟩ ranks like ⟨q, x⟩.
+        Queries are rotated like the vectors. For cosine they are not centered: ⟨q, x − m⟩ ranks like ⟨q, x⟩. For one
+        bit they are centered, because signs are compared; do not rescore with these queries.
 
         Parameters
         ----------
