@@ -163,7 +163,7 @@ def _describe_judged(found: Threshold) -> list[str]:
             f"The best cut{useful} is {format_cut(found, cut)}: its {SCORE_NAMES[found.goal]} is "
             f"{format_share(share)}, and {found.level:g} is requested."
         )
-        if share.low >= found.level:
+        if found.level is not None and share.low >= found.level:
             sentences.append(
                 "This interval is that of one cut alone. Several cuts are tested, so the guarantee needs more examples."
             )
