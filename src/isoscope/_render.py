@@ -85,7 +85,17 @@ def render(result_class: str, kind: str, *arguments: Any, **options: Any) -> Any
 
 
 class Result:
-    """The methods that results share: text for the terminal, a table for notebooks, JSON and an HTML page."""
+    """What results share: the answer in words, text for the terminal, a table for notebooks, JSON and an HTML page."""
+
+    @property
+    def headline(self) -> str:
+        """The answer in one sentence."""
+        return str(render(type(self).__name__, "headline", self))
+
+    @property
+    def paragraph(self) -> str:
+        """The answer and its evidence in a few sentences."""
+        return str(render(type(self).__name__, "paragraph", self))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON-compatible values."""

@@ -12,7 +12,7 @@ from isoscope._core.errors import NotFoundError, ParameterError, ShapeError, plu
 from isoscope._core.random import check_seed
 from isoscope._io.json import jsonable
 from isoscope._io.progress import show_progress
-from isoscope._render import Result, render
+from isoscope._render import Result
 from isoscope.advising.candidates import build_candidates
 from isoscope.advising.inference import STABLE_SHARE, compare_candidates, decide
 from isoscope.advising.task import AdviceSettings
@@ -278,11 +278,6 @@ class Advice(Result):
     def is_stable(self) -> bool:
         """Whether at least 80% of the nested selections agree with the advice."""
         return self.stability >= STABLE_SHARE
-
-    @property
-    def paragraph(self) -> str:
-        """The advice in a few sentences."""
-        return str(render("Advice", "paragraph", self))
 
     def __getitem__(self, name: str) -> Trial:
         for trial in self.trials:

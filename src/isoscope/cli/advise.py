@@ -10,7 +10,6 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from isoscope._core.errors import ParameterError
 from isoscope.cli.options import (
     ColumnsOption,
     HtmlOption,
@@ -33,10 +32,9 @@ from isoscope.cli.options import (
     check_output_folders,
     check_overwriting,
     check_repair_folder,
-    parse_columns,
     parse_policy,
+    parse_task_columns,
     resolve_entries,
-    resolve_ids,
 )
 from isoscope.cli.session import (
     KMEANS_ADDRESS_SPACE,
@@ -45,7 +43,7 @@ from isoscope.cli.session import (
     check_address_space,
     report_written,
     show,
-    write_json_output,
+    write_result,
 )
 
 commands = typer.Typer()
@@ -113,11 +111,7 @@ def advise(
     check_overwriting([html, json], [source, queries, pairs, qrels, labels, ids, query_ids], folders=[output])
     check_output_folders(html, json)
     check_repair_folder(output)
-    roles = resolve_ids(parse_columns(columns), ids)
-    for role in roles.keys() - {"vectors", "ids", "text"}:
-        raise ParameterError(
-            f"advise does not use --columns {role}=: it takes vectors=, ids= and text=; use --labels for class labels"
-        )
+    roles = parse_task_columns("advise", columns, ids)
     with InterruptibleProgressBar() as bar:
         advice = run_advise(
             source,
@@ -137,11 +131,7 @@ def advise(
             progress=bar,
             **roles,
         )
-    if html is not None:
-        advice.to_html(html)
-        report_written(html)
-    if json is not None:
-        write_json_output(advice.to_dict(), json)
+    write_result(advice, html, json)
     if output is not None:
         advice.save(output)
         report_written(output)

@@ -36,10 +36,9 @@ from isoscope.cli.options import (
     check_overwriting,
     check_repair_folder,
     open_engine,
-    parse_columns,
     parse_policy,
+    parse_task_columns,
     resolve_entries,
-    resolve_ids,
 )
 from isoscope.cli.session import (
     FAIL_ON_REACHED,
@@ -48,7 +47,7 @@ from isoscope.cli.session import (
     print_message,
     report_written,
     show,
-    write_json_output,
+    write_result,
 )
 
 commands = typer.Typer()
@@ -129,11 +128,7 @@ def compress(
     check_overwriting([html, json], [source, queries, pairs, qrels, labels, ids, query_ids], folders=[output])
     check_output_folders(html, json)
     check_repair_folder(output, "quantizer")
-    roles = resolve_ids(parse_columns(columns), ids)
-    for role in roles.keys() - {"vectors", "ids", "text"}:
-        raise ParameterError(
-            f"compress does not use --columns {role}=: it takes vectors=, ids= and text=; use --labels for class labels"
-        )
+    roles = parse_task_columns("compress", columns, ids)
     has_engine = engine is not None or scheduler is not None or workers is not None
     with InterruptibleProgressBar() as bar, open_engine(engine, scheduler, workers) as running:
         result = run_compress(
@@ -157,11 +152,7 @@ def compress(
             progress=bar,
             **roles,
         )
-    if html is not None:
-        result.to_html(html)
-        report_written(html)
-    if json is not None:
-        write_json_output(result.to_dict(), json)
+    write_result(result, html, json)
     if output is not None and result.chosen is not None:
         result.save(output)
         report_written(output)

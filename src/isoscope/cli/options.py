@@ -207,6 +207,17 @@ def parse_columns(pairs: list[str] | None) -> dict[str, Any]:
     return columns
 
 
+def parse_task_columns(command: str, columns: list[str] | None, ids: str | None) -> dict[str, Any]:
+    """Return the columns by role for a command that takes a task, whose labels have an option of their own."""
+    roles = resolve_ids(parse_columns(columns), ids)
+    for role in roles.keys() - {"vectors", "ids", "text"}:
+        raise ParameterError(
+            f"{command} does not use --columns {role}=: it takes vectors=, ids= and text=; use --labels for "
+            "class labels"
+        )
+    return roles
+
+
 def open_source(
     source: str,
     columns: list[str] | None,

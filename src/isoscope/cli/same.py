@@ -39,7 +39,7 @@ from isoscope.cli.session import (
     InterruptibleProgressBar,
     report_written,
     show,
-    write_json_output,
+    write_result,
 )
 
 commands = typer.Typer()
@@ -144,11 +144,7 @@ def same(
             engine=running,
             **cast(Any, roles),
         )
-    if html is not None:
-        result.to_html(html)
-        report_written(html)
-    if json is not None:
-        write_json_output(result.to_dict(), json)
+    write_result(result, html, json)
     if json != STDOUT:
         show(render_same(result))
     if not result:

@@ -20,6 +20,7 @@ from isoscope._core.printable import REMOVED, escape_controls, find_secrets, to_
 from isoscope._io.progress import ProgressBar
 
 if TYPE_CHECKING:
+    from isoscope._render import Result
     from isoscope.stores.store import Store
 
 FAIL_ON_REACHED, BAD_INPUT, INTERNAL, INTERRUPTED = 1, 2, 3, 130
@@ -222,6 +223,15 @@ def report_dropped(store: Store, written: int) -> None:
     """Print to standard error how many rows of a store were dropped."""
     if store.drops_rows and (dropped := len(store) - written):
         print_message(was_dropped(dropped, "row", f"of {store.name}"))
+
+
+def write_result(result: Result, html: Path | None, json: Path | None) -> None:
+    """Write a result as HTML and as JSON, where these are requested."""
+    if html is not None:
+        result.to_html(html)
+        report_written(html)
+    if json is not None:
+        write_json_output(result.to_dict(), json)
 
 
 def write_json_output(content: dict[str, Any], path: Path) -> None:

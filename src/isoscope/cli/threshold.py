@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from isoscope._core.errors import ParameterError
 from isoscope.cli.options import (
     ColumnsOption,
     EngineOption,
@@ -31,18 +30,16 @@ from isoscope.cli.options import (
     check_output_folders,
     check_overwriting,
     open_engine,
-    parse_columns,
     parse_policy,
+    parse_task_columns,
     resolve_entries,
-    resolve_ids,
 )
 from isoscope.cli.session import (
     FAIL_ON_REACHED,
     STDOUT,
     InterruptibleProgressBar,
-    report_written,
     show,
-    write_json_output,
+    write_result,
 )
 
 commands = typer.Typer()
@@ -120,12 +117,7 @@ def threshold(
 
     check_overwriting([html, json], [source, queries, pairs, qrels, labels, ids, query_ids])
     check_output_folders(html, json)
-    roles = resolve_ids(parse_columns(columns), ids)
-    for role in roles.keys() - {"vectors", "ids", "text"}:
-        raise ParameterError(
-            f"threshold does not use --columns {role}=: it takes vectors=, ids= and text=; use --labels for class "
-            "labels"
-        )
+    roles = parse_task_columns("threshold", columns, ids)
     with open_engine(engine, scheduler, workers) as running, InterruptibleProgressBar() as bar:
         found = find_threshold(
             source,
@@ -148,11 +140,7 @@ def threshold(
             engine=running,
             **roles,
         )
-    if html is not None:
-        found.to_html(html)
-        report_written(html)
-    if json is not None:
-        write_json_output(found.to_dict(), json)
+    write_result(found, html, json)
     if json != STDOUT:
         show(render_threshold(found))
     if found.verdict != "cut":

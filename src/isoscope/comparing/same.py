@@ -16,7 +16,7 @@ from isoscope._core.missing import check_missing, check_zeros, drop_policy
 from isoscope._core.random import check_seed
 from isoscope._io.json import jsonable
 from isoscope._io.progress import show_progress
-from isoscope._render import Result, render
+from isoscope._render import Result
 from isoscope.advising.task import row_identity
 from isoscope.auditing.measure import check_largest_norm
 from isoscope.auditing.mixed_spaces import (
@@ -160,16 +160,6 @@ class Sameness(Result):
 
     def __repr__(self) -> str:
         return f"Sameness({self.answer}: {self.old}, {self.new})"
-
-    @property
-    def headline(self) -> str:
-        """The answer in one sentence."""
-        return str(render("Sameness", "headline", self))
-
-    @property
-    def paragraph(self) -> str:
-        """The answer and its reasons in a few sentences."""
-        return str(render("Sameness", "paragraph", self))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON-compatible values; see docs/same.md."""

@@ -17,7 +17,7 @@ from isoscope._core.missing import check_missing, check_zeros, note_zero_rows
 from isoscope._core.random import check_seed
 from isoscope._io.json import jsonable
 from isoscope._io.progress import show_progress
-from isoscope._render import Result, render
+from isoscope._render import Result
 from isoscope.advising.task import AdviceSettings
 from isoscope.advising.task_inputs import TaskInputs
 from isoscope.auditing.measure import MIN_SAMPLE
@@ -506,16 +506,6 @@ class Compression(Result):
     def database_settings(self) -> list[DatabaseSetting]:
         """The settings of pgvector, Qdrant, LanceDB and faiss that match the choice."""
         return database_settings(self.choice, self.d, self.settings.metric)
-
-    @property
-    def headline(self) -> str:
-        """The answer in one sentence."""
-        return str(render("Compression", "headline", self))
-
-    @property
-    def paragraph(self) -> str:
-        """The answer in a few sentences."""
-        return str(render("Compression", "paragraph", self))
 
     def __getitem__(self, name: str) -> CompressionTrial:
         for trial in self.trials:

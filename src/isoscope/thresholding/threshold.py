@@ -15,7 +15,7 @@ from isoscope._core.missing import note_zero_rows
 from isoscope._core.random import check_seed
 from isoscope._io.json import jsonable
 from isoscope._io.progress import show_progress
-from isoscope._render import Result, render
+from isoscope._render import Result
 from isoscope.advising.graded_pairs import GradedPairs
 from isoscope.advising.labels import Labels
 from isoscope.advising.retrieval import Retrieval
@@ -339,16 +339,6 @@ class Threshold(Result):
     def share(self) -> float | None:
         """The share of matches among all pairs, if there are judgments."""
         return None if self.matches is None else self.matches / self.pairs
-
-    @property
-    def headline(self) -> str:
-        """The answer in one sentence."""
-        return str(render("Threshold", "headline", self))
-
-    @property
-    def paragraph(self) -> str:
-        """The answer and its evidence in a few sentences."""
-        return str(render("Threshold", "paragraph", self))
 
     def __repr__(self) -> str:
         cut = self.verdict if self.cut is None else f"{self.cut:.4g}"
