@@ -1,6 +1,10 @@
 """The page of `same`: valid, safe, and the same numbers as the result."""
 
+import html
+
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import isoscope
@@ -47,8 +51,16 @@ def test_notebook_and_text_start_with_the_answer(result):
 
 def test_page_repeats_the_command():
     page = render_same_page(isoscope.same(X, 2 * X, pair="rows", tolerance=0.1, seed=3))
-    assert "isoscope same old new --pair rows --tolerance 0.1 --seed 3" in page
-    assert "pair=&#x27;rows&#x27;" in page
+    assert "isoscope.same(old, new, pair='rows', tolerance=0.1, seed=3)" in html.unescape(page)
+    assert "In a shell" not in page  # arrays have no name
+
+
+def test_page_repeats_the_command_for_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table = pa.table({"vector": X.tolist(), "key": [f"d{i}" for i in range(len(X))]})
+    pq.write_table(table, "old.parquet")
+    page = html.unescape(render_same_page(isoscope.same("old.parquet", "old.parquet", ids="key", seed=3)))
+    assert "isoscope same old.parquet old.parquet --ids key --seed 3 --html same.html" in page
 
 
 def test_page_is_written(tmp_path):

@@ -6,6 +6,7 @@ import shlex
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from isoscope._report.commands import Call, changed_settings, given_inputs, is_file, name_source, render_reproduction
 from isoscope._report.forest_chart import (
     GAIN_LABELS,
     build_isotropy_scatter,
@@ -36,7 +37,7 @@ from isoscope._report.narrate import (
 )
 from isoscope._report.terminal import GAIN_MARKS, SHAPE_NAMES
 from isoscope.advising.inference import TOLERANCE
-from isoscope.advising.task import PLURALS, AdviceSettings
+from isoscope.advising.task import PLURALS
 from isoscope.auditing.finding import format_number
 from isoscope.stores.databases.address import parse_address
 
@@ -52,18 +53,9 @@ _SETTINGS = ("metric", "folds", "sample", "seed", "missing", "zeros", "new_rows"
 
 def render_commands(advice: Advice) -> Markup:
     """Return the section with commands to reproduce and apply the advice, in Python and (for a file) in a shell."""
-    inputs = () if is_label_free(advice) else _TASK_INPUTS[advice.example]
-    python, shell = [_format_python_call(advice, inputs)], _build_shell_command(advice, inputs)
-    if not advice.leaves_vectors_unchanged:
-        python.append("advice.save('repair')")
-        shell += ["-o", "repair"]
-    python.append("advice.to_html('advice.html')")
-    shell += ["--html", "advice.html"]
-    rows: list[tuple[object, object]] = [("In Python", render_code_block(*python))]
-    if _is_file(advice):
-        rows.append(("In a shell", render_code_block(shlex.join(shell))))
-    unknown = tuple(name for name in inputs if name not in advice.given)
-    parts = [tag("h3", "Reproduce this advice"), _render_placeholder_note(unknown), render_definition_list(*rows)]
+    call = _build_call(advice, () if is_label_free(advice) else _TASK_INPUTS[advice.example])
+    save = None if advice.leaves_vectors_unchanged else "repair"
+    parts = render_reproduction(call, "advice", "Reproduce this advice", page="advice.html", save=save)
     if is_label_free(advice):
         parts += _render_task_commands(advice)
     if not advice.leaves_vectors_unchanged:
@@ -71,10 +63,17 @@ def render_commands(advice: Advice) -> Markup:
     return section("commands", "Commands", *parts)
 
 
+def _build_call(advice: Advice, inputs: tuple[str, ...]) -> Call:
+    arguments = given_inputs(advice.given, inputs, _IDS)
+    measure = {"measure": advice.measure} if advice.alone else {}
+    settings = changed_settings(advice.settings, _SETTINGS)
+    return Call("advise", (name_source(advice.source),), {**arguments, **measure, **settings})
+
+
 def _render_task_commands(advice: Advice) -> list[Markup]:
+    calls = [_build_call(advice, inputs) for inputs in _TASK_INPUTS.values()]
     lines = [
-        shlex.join(_build_shell_command(advice, inputs)) if _is_file(advice) else _format_python_call(advice, inputs)
-        for inputs in _TASK_INPUTS.values()
+        shlex.join(call.to_shell()) if is_file(advice.source) else f"advice = {call.to_python()}" for call in calls
     ]
     return [
         tag("h3", "Get stronger evidence"),
@@ -84,7 +83,7 @@ def _render_task_commands(advice: Advice) -> list[Markup]:
 
 
 def _render_apply_command(advice: Advice) -> list[Markup]:
-    if _is_file(advice):
+    if is_file(advice.source):
         out = "repaired" + (".parquet" if parse_address(advice.source) else PurePath(advice.source).suffix)
         layer = [] if advice.settings.layer is None else ["--layer", str(advice.settings.layer)]
         line = shlex.join(["isoscope", "apply", "repair", advice.source, "-o", out, *layer])
@@ -92,49 +91,6 @@ def _render_apply_command(advice: Advice) -> list[Markup]:
         line = "repaired = advice.repair.transform(vectors)"
     words = "Apply the same repair to everything that you compare: the corpus, new vectors and queries."
     return [tag("h3", "Apply the repair"), tag("p", words), render_code_block(line)]
-
-
-def _is_file(advice: Advice) -> bool:
-    return "." in advice.source or parse_address(advice.source) is not None
-
-
-def _format_python_call(advice: Advice, inputs: tuple[str, ...]) -> str:
-    words = [repr(advice.source) if _is_file(advice) else "vectors"]
-    words += [f"{name}={advice.given[name]!r}" if name in advice.given else f"{name}={name.upper()}" for name in inputs]
-    words += [f"{name}={advice.given[name]!r}" for name in _IDS if name in advice.given]
-    words += [f"{name}={value!r}" for name, value in _non_default_settings(advice).items()]
-    return f"advice = isoscope.advise({', '.join(words)})"
-
-
-def _build_shell_command(advice: Advice, inputs: tuple[str, ...]) -> list[str]:
-    words = ["isoscope", "advise", advice.source]
-    for name in inputs:
-        words += [f"--{name}", advice.given.get(name, name.upper())]
-    for name in _IDS:
-        if name in advice.given:
-            words += ["--" + name.replace("_", "-"), advice.given[name]]
-    for name, value in _non_default_settings(advice).items():
-        words += ["--new-rows"] if name == "new_rows" else [f"--{name}", str(value)]
-    return words
-
-
-def _non_default_settings(advice: Advice) -> dict[str, object]:
-    """Return the settings that differ from the defaults."""
-    default = AdviceSettings()
-    changed = {
-        name: getattr(advice.settings, name)
-        for name in _SETTINGS
-        if getattr(advice.settings, name) != getattr(default, name)
-    }
-    return ({"measure": advice.measure} if advice.alone else {}) | changed
-
-
-def _render_placeholder_note(names: tuple[str, ...]) -> Markup | None:
-    """Return a note on the placeholders in the commands, which stand for arrays; None if there are none."""
-    if not names:
-        return None
-    words = " and ".join(name.upper() for name in names)
-    return tag("p", f"Replace {words} with your own data.", class_="hint")
 
 
 _EXAMPLES = {"pair": "graded pairs", "query": "queries with judged documents", "row": "labeled rows"}

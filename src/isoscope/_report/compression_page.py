@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from isoscope._report.commands import Call, changed_settings, given_inputs, is_file, name_source, render_reproduction
 from isoscope._report.compression_text import (
     KEPT_MARKS,
     compression_headline,
@@ -31,7 +32,6 @@ from isoscope._report.html import (
 from isoscope._report.narrate import format_confidence
 from isoscope._report.svg import Chart, Line, Scale, draw_mark, format_tick
 from isoscope.advising.task import PLURALS
-from isoscope.compressing.compress import CompressionSettings
 from isoscope.compressing.recall import FIRST_QUERIES
 from isoscope.stores.databases.address import parse_address
 
@@ -345,33 +345,12 @@ def _describe_score(result: Compression) -> str:
 
 
 def _render_commands(result: Compression) -> Markup:
-    words = [repr(result.source) if _is_file(result) else "vectors"]
-    shell = ["isoscope", "compress", result.source]
-    for name in _TASK_INPUTS:
-        if name in result.given:
-            words.append(f"{name}={result.given[name]!r}")
-            shell += ["--" + name.replace("_", "-"), result.given[name]]
-    if result.alone:
-        words.append(f"measure={result.measure!r}")
-        shell += ["--measure", result.measure]
-    default = CompressionSettings()
-    for name in _SETTINGS:
-        value = getattr(result.settings, name)
-        if value != getattr(default, name):
-            words.append(f"{name}={list(value) if isinstance(value, tuple) else value!r}")
-            option = "--" + _OPTIONS.get(name, name)
-            text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-            shell += [option] if value is True else [option, text]
-    python = [f"compression = isoscope.compress({', '.join(words)})"]
-    if result.chosen is not None:
-        python.append("compression.save('quantizer')")
-        shell += ["-o", "quantizer"]
-    python.append("compression.to_html('compression.html')")
-    shell += ["--html", "compression.html"]
-    rows: list[tuple[object, object]] = [("In Python", render_code_block(*python))]
-    if _is_file(result):
-        rows.append(("In a shell", render_code_block(shlex.join(shell))))
-    parts: list[object] = [tag("h3", "Reproduce this answer"), render_definition_list(*rows)]
+    measure = {"measure": result.measure} if result.alone else {}
+    settings = changed_settings(result.settings, _SETTINGS)
+    arguments = {**given_inputs(result.given, (), _TASK_INPUTS), **measure, **settings}
+    call = Call("compress", (name_source(result.source),), arguments, _OPTIONS)
+    save = None if result.chosen is None else "quantizer"
+    parts = render_reproduction(call, "compression", "Reproduce this answer", page="compression.html", save=save)
     if result.chosen is not None:
         parts += _render_apply(result)
     return section("commands", "Commands", *parts)
@@ -383,7 +362,7 @@ def _render_apply(result: Compression) -> list[Markup]:
         "codes = quantizer.encode(vectors)      # bytes, shape (n, code_size)",
         "decoded = quantizer.decode(codes)      # floats in the original space",
     ]
-    if _is_file(result):
+    if is_file(result.source):
         out = "decoded" + (".parquet" if parse_address(result.source) else PurePath(result.source).suffix)
         layer = [] if result.settings.layer is None else ["--layer", str(result.settings.layer)]
         encode.append(
@@ -394,10 +373,6 @@ def _render_apply(result: Compression) -> list[Markup]:
         tag("p", "The saved quantizer is the one that was scored."),
         render_code_block(*encode),
     ]
-
-
-def _is_file(result: Compression) -> bool:
-    return "." in result.source or parse_address(result.source) is not None
 
 
 # notebooks

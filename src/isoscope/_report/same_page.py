@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
+from isoscope._report.commands import Call, changed_settings, name_source, render_reproduction
 from isoscope._report.html import (
     document,
     render_code_block,
@@ -224,29 +225,21 @@ def _render_notes(result: Sameness) -> Markup:
 
 
 def _render_commands(result: Sameness) -> Markup:
-    default = type(result.settings)()
-    changed = {
-        name: getattr(result.settings, name)
-        for name in _SETTINGS
-        if getattr(result.settings, name) != getattr(default, name)
-    }
-    names = [result.old] if result.evidence == "within" else [result.old, result.new]
-    words = [repr(name) for name in names] + (["within=True"] if result.evidence == "within" else [])
-    words += [f"{name}={value!r}" for name, value in changed.items()]
-    shell = ["isoscope", "same", *(["--within"] if result.evidence == "within" else []), *names]
-    shell += [word for name, value in changed.items() for word in (f"--{name}", str(value))]
-    rows: list[tuple[object, object]] = [
-        ("In Python", render_code_block(f"isoscope.same({', '.join(words)})")),
-        ("In a shell", render_code_block(shlex.join(shell))),
-    ]
+    sources: tuple[str, ...] = (name_source(result.old, "old"),)
+    within = {"within": True} if result.evidence == "within" else {}
+    if not within:
+        sources += (name_source(result.new, "new"),)
+    arguments = {**within, **result.given, **changed_settings(result.settings, _SETTINGS)}
+    call = Call("same", sources, arguments)
+    parts = render_reproduction(call, "result", "Reproduce this answer", page="same.html")
     if result.evidence in ("rows", "sketches"):
-        rows.append(
-            (
-                "Be sure next time",
-                render_code_block(shlex.join(["isoscope", "canary", result.new, "-o", "canary.parquet"])),
-            )
-        )
-    return section("commands", "Commands", render_definition_list(*rows))
+        canary = Call("canary", sources[1:]).to_shell()
+        parts += [
+            tag("h3", "Be sure next time"),
+            tag("p", "A canary file keeps the vectors of fixed texts, which the next deployment can be compared with."),
+            render_code_block(shlex.join([*canary, "-o", "canary.parquet"])),
+        ]
+    return section("commands", "Commands", *parts)
 
 
 # notebooks

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-import shlex
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from isoscope._report.commands import Call, changed_settings, given_inputs, name_source, render_reproduction
 from isoscope._report.html import (
     document,
     join_markup,
-    render_code_block,
     render_definition_list,
     render_heading,
     render_notebook_table,
@@ -31,10 +30,8 @@ from isoscope._report.threshold_text import (
     threshold_headline,
 )
 from isoscope.advising.task import PLURALS
-from isoscope.stores.databases.address import parse_address
 from isoscope.thresholding.cuts import LEAST_RECALL, STARTS
 from isoscope.thresholding.tails import MIN_COUNT, MIN_PASSED, TESTS, TOLERANCE
-from isoscope.thresholding.threshold import ThresholdSettings
 
 if TYPE_CHECKING:
     from isoscope._report.html import Markup
@@ -325,49 +322,10 @@ def _render_notes(found: Threshold) -> Markup:
 
 
 def _render_commands(found: Threshold) -> Markup:
-    inputs = _INPUTS[found.kind]
-    python = [_format_python_call(found, inputs), "found.to_html('threshold.html')"]
-    rows: list[tuple[object, object]] = [("In Python", render_code_block(*python))]
-    if _is_file(found):
-        shell = [*_build_shell_command(found, inputs), "--html", "threshold.html"]
-        rows.append(("In a shell", render_code_block(shlex.join(shell))))
-    unknown = [name.upper() for name in inputs if name not in found.given]
-    note = tag("p", f"Replace {' and '.join(unknown)} with your own data.", class_="hint") if unknown else None
-    return section("commands", "Commands", tag("h3", "Reproduce this result"), note, render_definition_list(*rows))
-
-
-def _is_file(found: Threshold) -> bool:
-    return "." in found.source or parse_address(found.source) is not None
-
-
-def _changed_settings(found: Threshold) -> dict[str, object]:
-    default = ThresholdSettings()
-    return {
-        name: getattr(found.settings, name)
-        for name in _SETTINGS
-        if getattr(found.settings, name) != getattr(default, name)
-    }
-
-
-def _format_python_call(found: Threshold, inputs: tuple[str, ...]) -> str:
-    words = [repr(found.source) if _is_file(found) else "vectors"]
-    words += [f"{name}={found.given[name]!r}" if name in found.given else f"{name}={name.upper()}" for name in inputs]
-    words += [f"{name}={found.given[name]!r}" for name in _IDS if name in found.given]
-    words += [f"{name}={value!r}" for name, value in _changed_settings(found).items()]
-    return f"found = isoscope.threshold({', '.join(words)})"
-
-
-def _build_shell_command(found: Threshold, inputs: tuple[str, ...]) -> list[str]:
-    words = ["isoscope", "threshold", found.source]
-    for name in inputs:
-        words += [f"--{name}", found.given.get(name, name.upper())]
-    for name in _IDS:
-        if name in found.given:
-            words += ["--" + name.replace("_", "-"), found.given[name]]
-    for name, value in _changed_settings(found).items():
-        option = "--" + name.replace("_", "-")
-        words += [option] if name == "f1" else [option, f"{value:g}" if isinstance(value, float) else str(value)]
-    return words
+    arguments = given_inputs(found.given, _INPUTS[found.kind], _IDS) | changed_settings(found.settings, _SETTINGS)
+    call = Call("threshold", (name_source(found.source),), arguments)
+    parts = render_reproduction(call, "found", "Reproduce this result", page="threshold.html")
+    return section("commands", "Commands", *parts)
 
 
 # notebooks

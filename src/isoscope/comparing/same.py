@@ -153,6 +153,8 @@ class Sameness(Result):
     """Additional numbers by name: for matched rows, the `tolerance` that was applied; with `within`, the measurements
     of `isoscope.audit`'s finding `mixed_spaces`."""
     notes: list[str] = field(default_factory=list)
+    given: dict[str, str] = field(default_factory=dict)
+    """The names of the columns with ids that were passed."""
     version: str = ""
 
     def __bool__(self) -> bool:
@@ -294,6 +296,7 @@ def same(
         after.d,
         settings,
         notes=[note for side in sides for note in side.notes],
+        given={role: name for role, name in (("ids", ids), ("new_ids", new_ids)) if isinstance(name, str)},
         version=isoscope.__version__,
     )
     if within:

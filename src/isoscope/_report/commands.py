@@ -1,0 +1,108 @@
+"""The commands that reproduce a result, in Python and in a shell."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from isoscope._report.html import render_code_block, render_definition_list, tag
+from isoscope.stores.databases.address import parse_address
+
+if TYPE_CHECKING:
+    from isoscope._report.html import Markup
+
+
+class Placeholder(str):
+    """A name that stands for data without a name, such as an array."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def is_file(source: str) -> bool:
+    """Return whether the name of a source is that of a file or a database, and not of an array."""
+    return "." in source or parse_address(source) is not None
+
+
+def changed_settings(settings: Any, names: Iterable[str]) -> dict[str, Any]:
+    """Return the settings that differ from their defaults."""
+    default = type(settings)()
+    return {name: getattr(settings, name) for name in names if getattr(settings, name) != getattr(default, name)}
+
+
+def given_inputs(given: Mapping[str, str], inputs: Iterable[str], optional: Iterable[str] = ()) -> dict[str, str]:
+    """Return the inputs of a task by name; an input without a name, such as an array, becomes a placeholder."""
+    found: dict[str, str] = {name: given.get(name, Placeholder(name.upper())) for name in inputs}
+    return found | {name: given[name] for name in optional if name in given}
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a function that is also a command with the same options.
+
+    Examples
+    --------
+    >>> call = Call("advise", ("x.parquet",), {"labels": "topic", "new_rows": True})
+    >>> call.to_python()
+    "isoscope.advise('x.parquet', labels='topic', new_rows=True)"
+    >>> shlex.join(call.to_shell())
+    'isoscope advise x.parquet --labels topic --new-rows'
+    """
+
+    function: str
+    sources: tuple[str, ...]
+    arguments: dict[str, Any] = field(default_factory=dict)
+    option_names: dict[str, str] = field(default_factory=dict)
+    """The names of options that differ from the names of their arguments."""
+
+    def to_python(self) -> str:
+        """Return the call in Python."""
+        words = [repr(source) for source in self.sources]
+        words += [
+            f"{name}={list(value) if isinstance(value, tuple) else value!r}" for name, value in self.arguments.items()
+        ]
+        return f"isoscope.{self.function}({', '.join(words)})"
+
+    def to_shell(self) -> list[str]:
+        """Return the words of the command."""
+        words = ["isoscope", self.function, *self.sources]
+        for name, value in self.arguments.items():
+            option = "--" + self.option_names.get(name, name).replace("_", "-")
+            words += [option] if value is True else [option, _format_option(value)]
+        return words
+
+
+def _format_option(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
+
+
+def render_reproduction(call: Call, variable: str, title: str, *, page: str, save: str | None = None) -> list[Markup]:
+    """Return the commands that reproduce a result and write its page; those for a shell only if all sources are files.
+
+    `save` is the folder in which the recommended transform is saved.
+    """
+    python, shell = [f"{variable} = {call.to_python()}"], call.to_shell()
+    if save is not None:
+        python.append(f"{variable}.save({save!r})")
+        shell += ["-o", save]
+    python.append(f"{variable}.to_html({page!r})")
+    shell += ["--html", page]
+    rows: list[tuple[object, object]] = [("In Python", render_code_block(*python))]
+    if not any(isinstance(source, Placeholder) for source in call.sources):
+        rows.append(("In a shell", render_code_block(shlex.join(shell))))
+    parts = [tag("h3", title)]
+    unknown = [value for value in call.arguments.values() if isinstance(value, Placeholder)]
+    if unknown:
+        parts.append(tag("p", f"Replace {' and '.join(unknown)} with your own data.", class_="hint"))
+    return [*parts, render_definition_list(*rows)]
+
+
+def name_source(source: str, placeholder: str = "vectors") -> str:
+    """Return the name of a file or database, or a placeholder for an array."""
+    return source if is_file(source) else Placeholder(placeholder)
