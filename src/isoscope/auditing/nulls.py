@@ -267,7 +267,7 @@ def wilson_interval(share: float, n: int, z: float = 1.959964) -> tuple[float, f
 
 
 def discovery_threshold(p_values: np.ndarray, rate: float) -> float:
-    """Return the largest p-value that counts as a discovery at a false discovery rate; −1 if there is none.
+    """Return the largest p-value that counts as a discovery at a false discovery rate; −1 if no p-value does.
 
     This is the step-up procedure of Benjamini and Hochberg (1995).
 
