@@ -357,10 +357,11 @@ def _render_commands(result: Compression) -> Markup:
 
 
 def _render_apply(result: Compression) -> list[Markup]:
+    lengths = ", scaled to length 1" if result.settings.metric == "cosine" else ""
     encode = [
         'quantizer = isoscope.load_transform("quantizer")',
         "codes = quantizer.encode(vectors)      # bytes, shape (n, code_size)",
-        "decoded = quantizer.decode(codes)      # floats in the original space",
+        f"decoded = quantizer.decode(codes)      # floats in the original space{lengths}",
     ]
     if is_file(result.source):
         out = "decoded" + (".parquet" if parse_address(result.source) else PurePath(result.source).suffix)

@@ -29,7 +29,7 @@ def render_same(result: Sameness) -> Group:
     """Return the answer for rich's console: the headline, the reasons and the tests."""
     parts: list[RenderableType] = [
         Text(same_headline(result), f"bold {ANSWER_STYLES.get(result.answer, 'red')}"),
-        Text(describe_reasons(result)),
+        *([Text(reasons)] if (reasons := describe_reasons(result)) else []),
         Text(),
         Text(f"{result.old}  {result.n_old:,} × {result.d_old}", "dim"),
     ]
