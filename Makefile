@@ -69,6 +69,7 @@ golden: .venv-test/done
 # 120 small faults in the source, one at a time, against the tests of their modules (about an hour on 2 idle cores).
 # Rerun it to resume.
 mutants: .venv-test/done
+	.venv-test/bin/python -m pytest -m heavy tests/test_mutants.py
 	$(ONE_EACH) .venv-test/bin/python tools/mutants.py
 
 # Every performance target next to its peer, in one run (about 40 minutes); writes the tables in docs/performance.md.

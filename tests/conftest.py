@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -58,6 +59,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for server, places in _SERVERS.items():
             if server in getattr(item, "fixturenames", ()) and item.nodeid.startswith(places):
                 item.add_marker(pytest.mark.xdist_group(server))
+
+
+def pytest_collection_finish() -> None:
+    """Exempt all modules and collected tests from garbage collection, whose full passes would visit them every time."""
+    gc.collect()
+    gc.freeze()
 
 
 def tolerance(dtype: Any) -> float:

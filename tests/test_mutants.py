@@ -179,6 +179,7 @@ def run(mutants, toy, minutes=10.0):
     return {mutant.change.split(" → ")[1]: results.get(mutant) for mutant in found}, mutants.report(found, results)
 
 
+@pytest.mark.heavy
 def test_a_failed_test_and_a_hang_kill_a_mutant(mutants, toy, monkeypatch, capsys):
     monkeypatch.setattr(mutants, "TEST_SECONDS", 10)
     outcomes, code = run(mutants, toy)
@@ -205,6 +206,7 @@ def test_a_failed_test_and_a_hang_kill_a_mutant(mutants, toy, monkeypatch, capsy
     assert "if a <= b: (tests/core/test_other.py::test_edge fails)" in progress
 
 
+@pytest.mark.heavy
 def test_a_hang_outside_python_is_ended_with_all_processes(mutants, toy, monkeypatch):
     monkeypatch.setattr(mutants, "SILENT_SECONDS", 30)
     pid = toy.parent / "pid"

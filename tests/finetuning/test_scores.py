@@ -50,6 +50,20 @@ def test_f1_of_three_classes_is_macro_averaged_even_if_one_is_absent():
     assert score_classes(predicted, labels, 3)["f1"] == pytest.approx(np.mean(each))
 
 
+@pytest.mark.parametrize("classes", [2, 3, 7])
+def test_scores_of_classes_match_scikit_learn(classes):
+    from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
+
+    rng = np.random.default_rng(2)
+    labels = rng.integers(0, classes, 150)
+    predicted = np.where(rng.random(150) < 0.5, labels, rng.integers(0, classes, 150))
+    average = {"average": "binary"} if classes == 2 else {"average": "macro"}
+    expected = accuracy_score(labels, predicted), f1_score(labels, predicted, **average)
+    assert [*score_classes(predicted, labels, classes).values()] == pytest.approx(
+        [*expected, matthews_corrcoef(labels, predicted)]
+    )
+
+
 def test_correlations_match_scipy_for_values_and_ranks():
     rng = np.random.default_rng(1)
     grades = rng.random(100)

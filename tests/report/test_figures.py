@@ -119,8 +119,9 @@ def test_unknown_color_raises_with_known_ones(found):
         figures.draw_points(found.pictures, None, "red")
 
 
-@pytest.mark.parametrize("grouped", [layered(), named(), layered(1)], ids=["layers", "names", "one"])
-def test_finding_by_group_plots_the_series(grouped):
+@pytest.mark.parametrize("make", [layered, named, lambda: layered(1)], ids=["layers", "names", "one"])
+def test_finding_by_group_plots_the_series(make):
+    grouped = make()
     ax = grouped.plot("isoscore")
     series = grouped.series("isoscore")
     drawn = next(line for line in ax.get_lines() if line.get_label() == grouped.source)

@@ -9,6 +9,7 @@ import errno
 import os
 import re
 import sys
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -100,10 +101,16 @@ def main(arguments: list[str] | None = None) -> int:
             return _fail(message, code, debug)
 
 
+@cache
+def _parser() -> Any:
+    """Return the parser of all commands; building it takes longer than most commands need to reject their input."""
+    return typer.main.get_command(app)
+
+
 def _run(arguments: list[str]) -> int:
     """Run the command with these arguments; return its exit code."""
     try:
-        result: Any = app(args=arguments, prog_name="isoscope", standalone_mode=False)
+        result: Any = _parser()(args=arguments, prog_name="isoscope", standalone_mode=False)
         code = int(result or 0)
     except typer.Exit as done:
         code = done.exit_code
