@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,28 +38,33 @@ _SERVERS = {"client": ("tests/engines/", "tests/cli/test_engines.py"), "postgres
 """Fixtures that start servers, and the tests that use them."""
 
 
-_ONE_WORKER = (
-    "test_gathering",
-    "test_shrink_the_longest",
-    "test_isotropic_word_representation",
-    "test_isotropy_clusters_classifiers",
-    "test_clusters_and_manifolds",
-    "test_stable_anisotropic_regularization",
-)
-"""Modules with fixtures that take seconds: one worker runs each of them, and builds its fixtures once."""
-
-
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run tests that share a server or an expensive fixture on one worker, and mark the tests that use `rng`."""
     for item in items:
         if "rng" in getattr(item, "fixturenames", ()):
             item.add_marker("seeded")
-        if item.path.stem in _ONE_WORKER:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
-        for server, places in _SERVERS.items():
-            if server in getattr(item, "fixturenames", ()) and item.nodeid.startswith(places):
-                item.add_marker(pytest.mark.xdist_group(server))
+        if item.get_closest_marker("xdist_group") is None and (group := _group_of(item)):
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
+def _group_of(item: pytest.Item) -> str | None:
+    """Return the server that a test uses, else its file if it uses a fixture that is made once per file."""
+    for server, places in _SERVERS.items():
+        if server in getattr(item, "fixturenames", ()) and item.nodeid.startswith(places):
+            return server
+    used = getattr(item, "_fixtureinfo", None)
+    if used is None or all(each[-1].scope != "module" for each in used.name2fixturedefs.values()):
+        return None
+    return item.nodeid.partition("::")[0]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_waiting_for_disks() -> Iterator[None]:
+    """Do not flush files to disk: no test cuts the power, and a slow disk would slow down all tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        yield
 
 
 def pytest_collection_finish() -> None:
