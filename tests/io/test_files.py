@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from isoscope import InputError
 from isoscope._io import files
 from isoscope._io.files import atomic_replace
 
@@ -218,3 +219,31 @@ def test_new_files_get_the_permissions_of_the_umask(mask, tmp_path):
         assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
     finally:
         os.umask(before)
+
+
+def test_a_folder_is_locked_by_a_file_where_folders_cannot_be_locked(tmp_path, monkeypatch):
+    """On Windows; `msvcrt.locking` is replaced by the lock of this system, which is also bound to the open file."""
+    import fcntl
+
+    class Windows:
+        LK_NBLCK = fcntl.LOCK_EX | fcntl.LOCK_NB
+
+        @staticmethod
+        def locking(handle, mode, size):
+            assert size == 1
+            fcntl.flock(handle, mode)
+
+    monkeypatch.setattr(files, "fcntl", None)
+    monkeypatch.setattr(files, "msvcrt", Windows, raising=False)
+    with files.lock_folder(tmp_path):
+        assert os.listdir(tmp_path) == [".lock"]
+        with (
+            open(tmp_path / ".lock", "rb") as other,
+            pytest.raises(BlockingIOError),  # PermissionError on Windows
+        ):
+            files.lock_file(other)
+    assert not os.listdir(tmp_path)
+    with open(tmp_path / ".lock", "wb") as other:
+        files.lock_file(other)
+        with pytest.raises(InputError, match="is being written by another process"), files.lock_folder(tmp_path):
+            pass

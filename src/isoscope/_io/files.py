@@ -16,12 +16,16 @@ from typing import IO, Any
 from isoscope._core.errors import OutputError
 
 fcntl: Any
+msvcrt: Any
 try:
     import fcntl
-except ImportError:  # Windows has no such locks
+except ImportError:  # Windows
+    import msvcrt
+
     fcntl = None
 
 _NO_SPACE = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
+_LOCK_NAME = ".lock"
 _REMOVED_SUFFIX = ".gone"  # suffix of folders that are being removed
 
 
@@ -129,16 +133,18 @@ def lock_file(lock: IO[bytes] | int) -> None:
     """Lock an open file or folder until it is closed or the process ends; raise `OSError` if it is already locked."""
     if fcntl is not None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    else:
+        msvcrt.locking(lock if isinstance(lock, int) else lock.fileno(), msvcrt.LK_NBLCK, 1)
 
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Lock a folder for this process; raise an `OutputError` if another process has locked it."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except PermissionError:  # Windows cannot open a folder
-        yield
-        return
+    """Lock a folder for this process; raise an `OutputError` if another process has locked it.
+
+    Windows cannot lock a folder, so a file in the folder is locked there and removed afterwards.
+    """
+    lock = folder if fcntl is not None else folder / _LOCK_NAME
+    handle = os.open(lock, os.O_RDONLY if lock is folder else os.O_RDWR | os.O_CREAT, 0o666)
     try:
         lock_file(handle)
         yield
@@ -150,3 +156,6 @@ def lock_folder(folder: Path) -> Iterator[None]:
         ) from None
     finally:
         os.close(handle)
+        if lock is not folder:
+            with suppress(OSError):  # Windows does not remove a file that another process has opened
+                lock.unlink()
