@@ -5,7 +5,7 @@ PIP = bin/pip install --quiet --disable-pip-version-check --constraint constrain
 # Two test processes run at once. torch and scikit-learn get one core each; otherwise their threads compete.
 ONE_EACH = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=2
 
-.PHONY: demo test test-lowest test-nightly lint bench bench-scale advisor calibration calibration-full calibration-audit calibration-rows calibration-threshold calibration-same calibration-compress registry regularizers regularizer-weights collapse-calibration estimators studies structure golden mutants stress clean
+.PHONY: demo test test-lowest test-nightly lint bench bench-scale advisor calibration calibration-full calibration-audit calibration-rows calibration-threshold calibration-same calibration-compress registry regularizers regularizer-weights collapse-calibration estimators studies structure golden mutants stress dist check-workflows coverage clean
 
 demo: .venv-demo/done
 	.venv-demo/bin/isoscope demo
@@ -125,11 +125,12 @@ collapse-calibration: .venv-bench/done
 estimators: .venv-bench/done
 	.venv-bench/bin/python benchmarks/estimators.py --page docs/estimators.md $(if $(MODEL),--data $(DATA) --model $(MODEL))
 
-# False alarms and power of the audit's null tests (about an hour); writes the tables in docs/findings.md.
+# False alarms and power of comparisons of two spaces; writes the tables in docs/same.md. Rerun it to resume.
 # make calibration-same RUNS=folder DATA=folder of DATASET-MODEL.parquet files
 calibration-same: .venv-bench/done
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv-bench/bin/python benchmarks/same_calibration.py $(RUNS) --data $(DATA) --page docs/same.md
 
+# False alarms and power of the audit's null tests (about an hour); writes the tables in docs/findings.md.
 calibration-audit: .venv-bench/done
 	.venv-bench/bin/python benchmarks/audit_calibration.py --page docs/findings.md
 
@@ -158,6 +159,33 @@ calibration-compress: .venv-bench/done
 # make studies RUNS=folder
 studies: .venv-bench/done
 	.venv-bench/bin/python benchmarks/study_pages.py $(RUNS)
+
+# The wheel and the source archive in out/dist; the demo and the tests of a plain installation run with the wheel.
+dist: .venv-build/done
+	rm -rf out/dist .venv-wheel
+	.venv-build/bin/python -m build --outdir out/dist .
+	.venv-build/bin/twine check --strict out/dist/*
+	$(PYTHON) -m venv .venv-wheel
+	.venv-wheel/$(PIP) out/dist/*.whl pytest pytest-timeout hypothesis
+	cd out/dist && ../../.venv-wheel/bin/isoscope demo --html demo.html && rm demo.html
+	.venv-wheel/bin/python -m pytest tests/test_plain_install.py
+
+# Checks .github and action.yml against their schemas and known weaknesses of workflows.
+check-workflows: .venv-build/done
+	.venv-build/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(if $(wildcard action.yml),.venv-build/bin/check-jsonschema --builtin-schema vendor.github-actions action.yml)
+	.venv-build/bin/zizmor --offline --quiet .github $(wildcard action.yml)
+
+# The share of the lines of src/isoscope that the tests run (about twice the time of make test); the report is in
+# out/coverage. Compiled kernels and separate processes are not counted.
+coverage: .venv-test/done
+	.venv-test/$(PIP) pytest-cov
+	$(ONE_EACH) .venv-test/bin/python -m pytest -n 2 --dist loadgroup --cov isoscope --cov-report html:out/coverage --cov-report term
+
+.venv-build/done: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-build
+	.venv-build/$(PIP) build twine check-jsonschema zizmor
+	touch $@
 
 .venv-demo/done: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-demo
@@ -200,4 +228,4 @@ $(LOWEST)/sentences/done: $(LOWEST_FILES)
 	touch $@
 
 clean:
-	rm -rf .venv-demo .venv-test .venv-bench .venv-lowest
+	rm -rf .venv-demo .venv-test .venv-bench .venv-lowest .venv-build .venv-wheel
