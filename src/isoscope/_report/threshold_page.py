@@ -36,7 +36,7 @@ from isoscope.thresholding.tails import MIN_COUNT, MIN_PASSED, TESTS, TOLERANCE
 if TYPE_CHECKING:
     from isoscope._report.html import Markup
     from isoscope.thresholding.cuts import Share, Shares
-    from isoscope.thresholding.threshold import Threshold
+    from isoscope.thresholding.threshold_result import Threshold
 
 _INPUTS = {
     "pairs": ("pairs",),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from isoscope.thresholding.cuts import Share
-    from isoscope.thresholding.threshold import Threshold
+    from isoscope.thresholding.threshold_result import Threshold
 
 SCORE_NAMES = {"precision": "precision", "recall": "recall", "f1": "F1"}
 """The names of the measures in a sentence."""
