@@ -1,5 +1,6 @@
 """`isoscope.threshold`: every kind of judgment, the verdicts, invariances and bad input."""
 
+import functools
 import json
 
 import numpy as np
@@ -125,10 +126,14 @@ def test_rows_of_zeros_are_in_no_pair(topics):
     assert dropped.cut == found.cut
 
 
-def test_dask_reads_the_same_rows(topics):
+@pytest.mark.parametrize("kind", ["pairs", "queries", "labels", "random pairs"])
+def test_dask_reads_the_same_rows(kind, pairs, topics, monkeypatch):
     pytest.importorskip("distributed")
-    X = topics["rows"]
-    assert isoscope.threshold(X, engine="dask").cut == isoscope.threshold(X).cut
+    monkeypatch.setattr("isoscope.engines.dask._MIN_SPAN_BYTES", 20_000)  # several parts
+    data = pairs if kind == "pairs" else topics
+    call = functools.partial(isoscope.threshold, data["rows"]) if kind == "random pairs" else None
+    call = call or functools.partial(ask, data, kind, sample=300, precision=0.8)
+    assert call(engine="dask").to_dict() == call().to_dict()
 
 
 # invariances

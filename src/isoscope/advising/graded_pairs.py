@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from isoscope._io.progress import Progress
     from isoscope.advising.inference import ExampleScores
     from isoscope.advising.task import AdviceSettings, Rows
+    from isoscope.engines.engine import Engine
     from isoscope.stores.store import Store
     from isoscope.transforms.repair import Repair
 
@@ -83,7 +84,9 @@ class GradedPairs(Task):
         return {"spearman": spearman(similarity(first, second, self.metric), self.grades[pairs])}
 
 
-def pairs_task(store: Store, pairs: Any, settings: AdviceSettings, progress: Progress) -> GradedPairs:
+def pairs_task(
+    store: Store, pairs: Any, settings: AdviceSettings, progress: Progress, engine: Engine | None = None
+) -> GradedPairs:
     """Return the task of ranking graded pairs of the store's rows."""
     named = read_pairs(pairs, settings.missing)
     names = [*named.first, *named.second]
@@ -96,7 +99,7 @@ def pairs_task(store: Store, pairs: Any, settings: AdviceSettings, progress: Pro
     ranks = rankdata(scores)
     grades = (ranks - ranks.mean()) / ranks.std()
     notes = check_numbering((Side(store, match, first), Side(store, match, second)), grades, "the pairs", settings.seed)
-    rows = read_rows(store, np.concatenate([first, second]), settings.sample, settings.seed, progress)
+    rows = read_rows(store, np.concatenate([first, second]), settings.sample, settings.seed, progress, engine)
     complete = rows.contains(first) & rows.contains(second)
     first, second, scores = first[complete], second[complete], scores[complete]
     _check_pairs(scores)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from isoscope._core.types import Metric
     from isoscope._io.progress import Progress
     from isoscope.advising.task import AdviceSettings, Rows
+    from isoscope.engines.engine import Engine
     from isoscope.stores.store import Store
     from isoscope.transforms.repair import Repair
 
@@ -172,7 +173,9 @@ def _dcg(gains: list[float]) -> float:
     return float(np.sum(np.asarray(gains) / np.log2(np.arange(2, len(gains) + 2))))
 
 
-def retrieval_task(store: Store, queries: Store, qrels: Any, settings: AdviceSettings, progress: Progress) -> Retrieval:
+def retrieval_task(
+    store: Store, queries: Store, qrels: Any, settings: AdviceSettings, progress: Progress, engine: Engine | None = None
+) -> Retrieval:
     """Return the task of finding the store's relevant documents for each query."""
     if queries.dim != store.dim:
         raise ShapeError(
@@ -198,7 +201,7 @@ def retrieval_task(store: Store, queries: Store, qrels: Any, settings: AdviceSet
     ).reshape(-1, 2)
     sides = Side(queries, found_queries, pairs[:, 0]), Side(store, found, pairs[:, 1])
     notes = check_numbering(sides, np.ones(len(pairs)), "the qrels", settings.seed)
-    rows = read_rows(store, pairs[:, 1], settings.sample, settings.seed, progress)
+    rows = read_rows(store, pairs[:, 1], settings.sample, settings.seed, progress, engine)
     judged_rows = np.fromiter(row_of.values(), np.int64, len(row_of))
     known, places = rows.contains(judged_rows), rows.places(judged_rows)
     place_of = {

@@ -122,7 +122,7 @@ def threshold(
         Whether to show a progress bar; or a function that is called with the stage, the number of rows read and the
         share of the work done (0 to 1).
     engine : {"local", "dask"}, address of a Dask scheduler, or dask.distributed.Client
-        Where the rows are read without judgments. With judgments, this process reads them.
+        Where the rows of the source are read. This process reads judgments, labels and judged queries.
 
     Examples
     --------
@@ -170,9 +170,9 @@ def threshold(
     given = dict(inputs.names)
     if store.dim < 2:
         raise ShapeError(f"{store.name} has vectors with 1 dimension: need at least 2")
-    with show_progress(progress) as report:
+    with show_progress(progress) as report, open_engine(engine) as running:
         if goal is not None:
-            result = _find_judged_cut(inputs, store, query_store, settings, goal, report)
+            result = _find_judged_cut(inputs, store, query_store, settings, goal, report, running)
         else:
             assert rate is not None
             if alone:
@@ -184,8 +184,7 @@ def threshold(
                     if isinstance(name, str | os.PathLike)
                 }
                 notes += more
-            with open_engine(engine) as running:
-                result = _find_random_cut(store, query_store, settings, rate, report, running)
+            result = _find_random_cut(store, query_store, settings, rate, report, running)
     result.notes[:0] = notes
     result.given = given
     return result
@@ -201,6 +200,7 @@ def _find_judged_cut(
     settings: ThresholdSettings,
     goal: Goal,
     progress: Progress,
+    engine: Engine,
 ) -> Threshold:
     reading = AdviceSettings(
         folds=settings.folds,
@@ -209,7 +209,7 @@ def _find_judged_cut(
         missing=settings.missing,
         zeros=settings.zeros,
     )
-    task = inputs.open_task(store, queries, reading, progress)
+    task = inputs.open_task(store, queries, reading, progress, engine)
     progress("comparing pairs", 0, 0.0)
     kind, judged, notes = _judge_pairs(task, settings, goal)
     progress("choosing a cut", 0, 0.0)
