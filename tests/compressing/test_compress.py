@@ -117,7 +117,7 @@ def test_nothing_smaller_is_said(X):
 def test_zero_rows_and_missing_rows_are_noted(X):
     X = X.copy()
     X[3] = 0
-    assert "1 zero row was left out" in isoscope.compress(X, precisions=["int8"]).notes[0]
+    assert "1 row of zeros was left out" in isoscope.compress(X, precisions=["int8"]).notes[0]
     X[5, 2] = np.nan
     with pytest.raises(isoscope.InputError, match="row 5"):
         isoscope.compress(X)

@@ -18,6 +18,7 @@ from isoscope.advising.task import (
     Round,
     Task,
     check_folds,
+    note_kept_zeros,
     note_rows,
     read_rows,
     row_identity,
@@ -76,8 +77,6 @@ def top_k(queries: np.ndarray, corpus: np.ndarray, k: int, metric: Metric, *, ex
 
 NDCG_DEPTH, RECALL_DEPTH = 10, 100
 """The number of results that nDCG and recall look at."""
-
-_INCOMPLETE = "with a missing value"
 
 
 class Retrieval(Task):
@@ -213,7 +212,7 @@ def retrieval_task(
         if of and query_rows[name] >= 0:
             kept.append(query_rows[name])
             relevant.append(of)
-    vectors, usable = _read_queries(queries, np.asarray(kept, np.int64), rows.vectors.dtype)
+    vectors, usable = _read_queries(queries, np.asarray(kept, np.int64), rows.vectors.dtype, settings)
     relevant = [of for of, use in zip(relevant, usable, strict=True) if use]
     task = Retrieval(
         rows, vectors, relevant, settings.metric, settings.folds, settings.seed, new_rows=settings.new_rows
@@ -224,21 +223,33 @@ def retrieval_task(
         nouns = "query or document" if unknown == 1 else "queries or documents"
         task.notes.append(f"Judgments that refer to {unknown:,} unknown {nouns} were dropped.")
     if read.dropped:
-        task.notes.append(was_dropped(read.dropped, "judgment", _INCOMPLETE) + ".")
+        task.notes.append(was_dropped(read.dropped, "judgment", "with a missing value") + ".")
     if not usable.all():
-        task.notes.append(was_dropped(int((~usable).sum()), "judged query", _INCOMPLETE) + ".")
+        count = int((~usable).sum())
+        task.notes.append(
+            f"{was_dropped(count, 'judged query')}: {'it is' if count == 1 else 'they are'} incomplete or all zeros."
+        )
+    if zero := int((~vectors.any(axis=1)).sum()):
+        task.notes.append(note_kept_zeros(zero, "query", task.metric))
     if len(queries) > len(kept):
-        task.notes.append(f"{len(queries) - len(kept):,} of {len(queries):,} queries have no relevant document.")
+        count = len(queries) - len(kept)
+        have = "has" if count == 1 else "have"
+        task.notes.append(f"{count:,} of {len(queries):,} queries {have} no relevant document.")
     return task
 
 
-def _read_queries(queries: Store, rows: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """Return the vectors of the usable queries, and which queries are usable; queries to drop contain NaN."""
+def _read_queries(
+    queries: Store, rows: np.ndarray, dtype: np.dtype, settings: AdviceSettings
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the vectors of the usable queries, and which queries are usable."""
     vectors = queries.take(rows)
     usable = np.isfinite(vectors).all(axis=1)
-    if not queries.drops_rows and not usable.all():
+    drops_missing = settings.missing == "drop" or (queries.drops_rows and settings.zeros == "keep")
+    if not drops_missing and not usable.all():
         raise MissingValueError(
             f"{queries.name} contains NaN or infinity, first in row {int(rows[np.argmin(usable)])}: fix these rows, or "
             f"{DROP_HINT}"
         )
+    if settings.zeros == "drop":
+        usable &= vectors.any(axis=1)
     return vectors[usable].astype(dtype), usable

@@ -11,7 +11,7 @@ import numpy as np
 from isoscope._core.arrays import check_integer, to_numpy
 from isoscope._core.errors import ParameterError, TooFewRowsError, plural
 from isoscope._core.memory import limit_sample_size
-from isoscope._core.missing import check_missing, check_zeros
+from isoscope._core.missing import check_missing, check_zeros, note_dropped_rows
 from isoscope._core.random import check_seed
 from isoscope.auditing.measure import MIN_SAMPLE
 from isoscope.engines.engine import LocalEngine, Tally
@@ -261,14 +261,23 @@ def note_rows(task: Task) -> None:
     """Add notes about rows that were dropped, rows of zeros, and a sample."""
     corpus = task.corpus
     if corpus.dropped:
-        everything = corpus.total + corpus.dropped
-        task.notes.append(f"{corpus.dropped:,} of {everything:,} rows were dropped: they are incomplete or all zeros.")
+        task.notes.append(note_dropped_rows(corpus.dropped, corpus.total + corpus.dropped))
     if corpus.sketch.zeros:
-        has = "is" if corpus.sketch.zeros == 1 else "are"
-        task.notes.append(
-            f'{plural(corpus.sketch.zeros, "row")} of zeros {has} included; pass zeros="drop" (CLI: --zeros drop) to '
-            "leave them out."
-        )
+        task.notes.append(note_kept_zeros(corpus.sketch.zeros, "row", task.metric))
+
+
+def note_kept_zeros(count: int, noun: str, metric: Metric) -> str:
+    """Return a note about rows or queries of zeros that take part in a task.
+
+    >>> note_kept_zeros(1, "row", "cosine")
+    '1 row of zeros is included, and its cosine counts as 0; to drop it, pass zeros="drop" (CLI: --zeros drop).'
+    """
+    verb, owner, them = ("is", "its", "it") if count == 1 else ("are", "their", "them")
+    cosine = f", and {owner} cosine counts as 0" if metric == "cosine" else ""
+    return (
+        f"{plural(count, noun)} of zeros {verb} included{cosine}; to drop {them}, pass "
+        'zeros="drop" (CLI: --zeros drop).'
+    )
 
 
 def note_sample(task: Task) -> None:

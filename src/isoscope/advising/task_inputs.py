@@ -72,7 +72,7 @@ class TaskInputs:
         )
         if self.queries is None:
             return store, None, notes
-        queries, more = open_one_layer(self.queries, None, default=store.layer, ids=self.query_ids, missing=missing)
+        queries, more = open_queries(self.queries, store, self.query_ids, missing, zeros)
         return store, queries, notes + more
 
     def open_task(
@@ -94,6 +94,13 @@ class TaskInputs:
         if self.labels is not None:
             return labels_task(store, settings, progress, engine)
         return unlabeled_task(store, settings, progress, engine)
+
+
+def open_queries(
+    queries: Any, store: Store, ids: Column | None, missing: Missing, zeros: Zeros
+) -> tuple[Store, list[str]]:
+    """Open query vectors, by default of the same layer as the store; return them, and notes for the reader."""
+    return open_one_layer(queries, None, default=store.layer, ids=ids, missing=missing, zeros=zeros)
 
 
 def open_one_layer(

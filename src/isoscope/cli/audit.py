@@ -335,6 +335,7 @@ def _comparison_dict(results: list[Any], **more: Any) -> dict[str, Any]:
 
 @commands.command(context_settings={"ignore_unknown_options": True})  # -0.5 is a cosine, not an option
 def similarity(
+    context: typer.Context,
     arguments: Annotated[
         list[str],
         typer.Argument(
@@ -375,8 +376,7 @@ def similarity(
     from isoscope.auditing.similarity import Similarity
 
     if model is not None:
-        if queries is not None:
-            raise ParameterError("--model needs no data, but --queries was passed: pass only one of them")
+        _check_model_alone(context)
         _print_known_model(model, [_parse_cosine(each, before="omit SOURCE with --model") for each in arguments])
         return
     source, *rest = arguments
@@ -397,6 +397,16 @@ def similarity(
             percentiles = Similarity.of(*measure_query_cosines(store, asked, **options))
     for cosine in cosines:
         print(_describe_cosine(cosine, percentiles, pairs, nearest))
+
+
+def _check_model_alone(context: typer.Context) -> None:
+    """Reject options that concern vectors if --model answers without them."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name not in ("arguments", "model") and source is not None and source.name == "COMMANDLINE":
+            raise ParameterError(
+                f"--model needs no vectors, but {parameter.opts[0]} was passed: omit it, or omit --model"
+            )
 
 
 def _parse_cosine(text: str, before: str = "") -> float:

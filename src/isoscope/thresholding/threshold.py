@@ -10,15 +10,15 @@ import numpy as np
 
 import isoscope
 from isoscope._core.arrays import nonzero_rows, unit_rows
-from isoscope._core.errors import ParameterError, ShapeError, TooFewRowsError
-from isoscope._core.missing import note_zero_rows
+from isoscope._core.errors import ParameterError, ShapeError, TooFewRowsError, plural
+from isoscope._core.missing import note_dropped_rows, note_zero_rows
 from isoscope._core.random import check_seed
 from isoscope._io.progress import show_progress
 from isoscope.advising.graded_pairs import GradedPairs
 from isoscope.advising.labels import Labels
 from isoscope.advising.retrieval import Retrieval
 from isoscope.advising.task import AdviceSettings
-from isoscope.advising.task_inputs import TaskInputs, open_one_layer
+from isoscope.advising.task_inputs import TaskInputs, open_queries
 from isoscope.auditing.measure import Settings
 from isoscope.auditing.passes import first_pass
 from isoscope.engines.engine import open_engine
@@ -35,7 +35,7 @@ from isoscope.thresholding.cuts import (
     precision,
     recall,
 )
-from isoscope.thresholding.tails import find_tail_cut
+from isoscope.thresholding.tails import find_tail_cut, is_within_reach
 from isoscope.thresholding.threshold_result import Curve, RelativeCut, Threshold, ThresholdSettings
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def threshold(
         else:
             assert rate is not None
             if alone:
-                query_store, more = open_one_layer(queries, None, default=store.layer, ids=query_ids, missing=missing)
+                query_store, more = open_queries(queries, store, query_ids, missing, zeros)
                 names = {"queries": queries, "query_ids": query_ids}
                 given |= {
                     role: redact_source_name(os.fspath(name))
@@ -326,10 +326,7 @@ def _find_random_cut(
     first = first_pass(engine, store, reading, progress, "reading")
     rows, notes = _unit_sample(first.sample.vectors, store.name)
     if first.sketch.nonfinite:
-        everything = first.sketch.n + first.sketch.nonfinite
-        notes.append(
-            f"{first.sketch.nonfinite:,} of {everything:,} rows were dropped: they are incomplete or all zeros."
-        )
+        notes.append(note_dropped_rows(first.sketch.nonfinite, first.sketch.n + first.sketch.nonfinite))
     if len(first.sample) < first.sketch.n:
         words = (
             "All pairs of a random sample were compared"
@@ -347,7 +344,8 @@ def _find_random_cut(
     try:
         tail = find_tail_cut(rows, others, rate, settings.confidence, settings.seed)
     except TooFewRowsError as error:
-        if len(first.sample) < first.sketch.n:
+        everything = (first.sketch.n, first.sketch.n) if others is None else (len(rows), first.sketch.n)
+        if len(first.sample) < first.sketch.n and is_within_reach(rate, everything, others is None):
             raise TooFewRowsError(
                 f"{error}; the source has {first.sketch.n:,} rows, so raise sample (CLI: --sample)"
             ) from None
@@ -377,9 +375,10 @@ def _find_random_cut(
 def _unit_sample(vectors: np.ndarray, name: str) -> tuple[np.ndarray, list[str]]:
     """Return the nonzero rows, scaled to length 1, and a note about the others."""
     nonzero = nonzero_rows(vectors)
-    if nonzero.sum() < 2:
+    if (found := int(nonzero.sum())) < 2:
+        zeros = f" and {plural(len(vectors) - found, 'row')} of zeros" if found < len(vectors) else ""
         raise TooFewRowsError(
-            f"the number of nonzero vectors in {name} is {int(nonzero.sum())}: need at least 2 to compute a cosine"
+            f"{name} has {plural(found, 'nonzero row')}{zeros}: need at least 2 nonzero rows to compare"
         )
     rows = vectors[nonzero]
     notes = []

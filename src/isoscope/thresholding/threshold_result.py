@@ -10,7 +10,7 @@ from isoscope._core.errors import ParameterError, plural
 from isoscope._io.json import jsonable
 from isoscope._render import Result
 from isoscope.thresholding.cuts import Goal
-from isoscope.thresholding.tails import TESTS
+from isoscope.thresholding.tails import HIGHEST_RATE, TESTS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,8 +53,10 @@ class ThresholdSettings:
             value = getattr(self, name)
             if value is not None and not 0 < check_real(value, name) < 1:
                 raise ParameterError(f"{name} is {value}: need a number between 0 and 1, such as 0.9")
-        if self.false_matches is not None and not 0 < check_real(self.false_matches, "false_matches") <= 0.5:
-            raise ParameterError(f"false_matches is {self.false_matches}: need a rate above 0 and up to 0.5")
+        if self.false_matches is not None and not 0 < check_real(self.false_matches, "false_matches") <= HIGHEST_RATE:
+            raise ParameterError(
+                f"false_matches is {self.false_matches}: need a rate above 0 and up to {HIGHEST_RATE:g}"
+            )
         if self.match_from is not None:
             check_real(self.match_from, "match_from")
         check_integer(self.folds, "folds")
