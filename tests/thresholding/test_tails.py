@@ -156,6 +156,20 @@ def test_the_rate_of_a_message_can_be_counted(rng):
     assert find_tail_cut(X, None, float(str(error.value).rsplit(" ", 1)[1]), 0.95, 0).cut is not None
 
 
+@pytest.mark.parametrize("cross", [False, True])
+def test_a_high_rate_is_counted_on_a_part_of_the_rows(cross, rng, monkeypatch):
+    """All pairs above the cut would not fit into memory."""
+    monkeypatch.setattr("isoscope.thresholding.tails._MOST_KEPT", 20_000)
+    X, Q = rng.standard_normal((900, 6)), rng.standard_normal((400, 6))
+    found = isoscope.threshold(X, queries=Q if cross else None, false_matches=0.3)
+    cosines = unit(Q) @ unit(X).T if cross else (unit(X) @ unit(X).T)[np.triu_indices(900, 1)]
+    assert found.tail.count <= 10_100
+    assert (cosines >= found.cut).mean() == pytest.approx(0.3, abs=0.02)
+    assert found.low < np.quantile(cosines, 0.7) < found.high
+    assert "of 900 rows" in " ".join(found.notes)
+    assert ("of 400 queries" in " ".join(found.notes)) == cross
+
+
 @pytest.mark.parametrize("cosine", [0.0, 0.5])
 def test_ties_below_1_are_not_called_copies(cosine):
     """Any two rows have the same cosine, so no cut has a rate between 0 and 1."""

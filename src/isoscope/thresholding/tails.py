@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -178,6 +179,23 @@ def is_within_reach(rate: float, sizes: tuple[int, int], within: bool) -> bool:
     return _MOST_BEYOND * rate * count_pairs(sizes, within) >= MIN_COUNT
 
 
+def limit_pairs(
+    rows: np.ndarray, others: np.ndarray | None, rate: float, seed: int
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the rows, or a random part of them if the pairs above the cut would not fit into memory."""
+    sizes = len(rows), len(rows if others is None else others)
+    expected = rate * count_pairs(sizes, others is None)
+    if expected <= _MOST_KEPT / 2:
+        return rows, others
+    rng, share = np.random.default_rng(seed), math.sqrt(_MOST_KEPT / 2 / expected)
+    parts = [
+        side if side is None else side[np.sort(rng.permutation(len(side))[: math.ceil(share * len(side))])]
+        for side in (rows, others)
+    ]
+    assert parts[0] is not None
+    return parts[0], parts[1]
+
+
 def find_tail_cut(rows: np.ndarray, others: np.ndarray | None, rate: float, confidence: float, seed: int) -> TailCut:
     """Return the cosine that this share of random pairs reaches; rows are unit vectors.
 
@@ -241,18 +259,19 @@ def _count_cut(tail: Tail, rate: float, confidence: float) -> TailCut:
 
 def _cut_interval(tail: Tail, rate: float, confidence: float) -> tuple[float, float]:
     """Return the cosines between which the cut lies: those at which the rate does not differ significantly."""
-    expected = rate * tail.pairs
-    counts = np.unique(np.geomspace(max(expected / _KEPT, 1), len(tail.cosines), 400).astype(np.int64))
-    low = high = max(int(expected), 1)
-    for count in counts[counts > expected]:
-        if tail.rate(int(count), confidence).low > rate:
-            break
-        low = int(count)
-    for count in counts[counts < expected][::-1]:
-        if tail.rate(int(count), confidence).high < rate:
-            break
-        high = int(count)
+    expected = min(max(int(rate * tail.pairs), 1), len(tail.cosines))
+    low = _first(expected, len(tail.cosines), lambda count: tail.rate(count, confidence).low > rate)
+    high = _first(expected, 1, lambda count: tail.rate(count, confidence).high < rate)
     return float(tail.cosines[low - 1]), float(tail.cosines[high - 1])
+
+
+def _first(start: int, end: int, differs: Callable[[int], bool]) -> int:
+    """Return the first count on the way from `start` to `end` that differs significantly, or `end`, by bisection."""
+    near, far = start, end
+    while abs(far - near) > 1:
+        middle = (near + far) // 2
+        near, far = (near, middle) if differs(middle) else (middle, far)
+    return far
 
 
 def _make_curve(tail: Tail) -> tuple[np.ndarray, np.ndarray]:

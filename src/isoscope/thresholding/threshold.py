@@ -35,7 +35,7 @@ from isoscope.thresholding.cuts import (
     precision,
     recall,
 )
-from isoscope.thresholding.tails import find_tail_cut, is_within_reach
+from isoscope.thresholding.tails import find_tail_cut, is_within_reach, limit_pairs
 from isoscope.thresholding.threshold_result import Curve, RelativeCut, Threshold, ThresholdSettings
 
 if TYPE_CHECKING:
@@ -327,19 +327,23 @@ def _find_random_cut(
     rows, notes = _unit_sample(first.sample.vectors, store.name)
     if first.sketch.nonfinite:
         notes.append(note_dropped_rows(first.sketch.nonfinite, first.sketch.n + first.sketch.nonfinite))
-    if len(first.sample) < first.sketch.n:
-        words = (
-            "All pairs of a random sample were compared"
-            if queries is None
-            else "The queries were compared with a random sample"
-        )
-        notes.append(f"{words}: {len(first.sample):,} of {first.sketch.n:,} rows.")
     others = None
     if queries is not None:
         asked = first_pass(engine, queries, reading, progress, "reading queries")
         others, more = _unit_sample(asked.sample.vectors.astype(rows.dtype), queries.name)
         notes += more
         rows, others = others, rows
+    rows, others = limit_pairs(rows, others, rate, settings.seed)
+    compared = len(rows if others is None else others)
+    if compared < first.sketch.n - first.sketch.zeros:
+        words = (
+            "All pairs of a random sample were compared"
+            if queries is None
+            else "The queries were compared with a random sample"
+        )
+        notes.append(f"{words}: {compared:,} of {first.sketch.n:,} rows.")
+    if queries is not None and len(rows) < asked.sketch.n - asked.sketch.zeros:
+        notes.append(f"A random sample of {len(rows):,} of {asked.sketch.n:,} queries was used.")
     progress("comparing pairs", 0, 0.0)
     try:
         tail = find_tail_cut(rows, others, rate, settings.confidence, settings.seed)
