@@ -150,6 +150,10 @@ SIMILARITY_ERRORS = {
     "model and engine": (["--model", "gte-small", "0.7", "--workers", "2"], "--workers was passed"),
     "model and memory": (["--max-memory", "2GB", "--model", "gte-small", "0.7"], "--max-memory was passed"),
     "no cosine": (["corpus.parquet"], "at least one cosine"),
+    "order": (["0.5", "corpus.parquet"], "pass SOURCE first"),
+    "unknown option": (["corpus.parquet", "0.5", "--quries", "queries.parquet"], "similarity has no option --quries"),
+    "other organization": (["--model", "someone/gte-small", "0.7"], "only thenlper/gte-small"),
+    "empty name": (["--model", "", "0.7"], "the name of the model is empty"),
     "dimensions": (["corpus.parquet", "0.5", "--queries", "small.npy"], "the queries have 3 dimensions"),
 }
 

@@ -180,6 +180,15 @@ def test_ties_below_1_are_not_called_copies(cosine):
     assert f"1,770 of 1,770 pairs have a cosine of {cosine:g}, and none has a higher one" in found.paragraph
 
 
+def test_copies_below_the_rate_do_not_prevent_a_cut():
+    """One pair in twenty has a cosine of 1, all others 0: the cut lies between, and its rate is lower."""
+    X = np.repeat(np.eye(20), 20, axis=0)
+    found = isoscope.threshold(X, false_matches=0.2)
+    assert (found.cut, found.tail.count) == (0.5, 20 * 190)
+    assert found.headline == "At most 20% of random pairs have a cosine of at least 0.50."
+    assert isoscope.threshold(X, false_matches=0.01).headline.endswith("are copies of each other.")
+
+
 def test_the_needed_rows_have_enough_pairs():
     for rate in (1e-2, 1e-4, 3e-7):
         n = needed_rows(rate)

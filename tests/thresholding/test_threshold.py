@@ -191,6 +191,41 @@ def test_several_grades_of_a_pair_are_reported_unless_one_of_them_is_a_match(pai
         isoscope.threshold(pairs["rows"], match_from=least, **options)
 
 
+def test_a_row_paired_with_itself_is_reported(pairs):
+    first, second, grades = (np.append(each, each[:3]) for each in pairs["pairs"])
+    second[-3:], grades[-3:] = first[-3:], 1
+    found = isoscope.threshold(pairs["rows"], pairs=(first, second, grades), ids=np.arange(2400))
+    assert "3 pairs compare a row with itself, so their cosine is always 1." in found.notes
+
+
+def test_swapped_queries_and_documents_are_recognized(topics):
+    ids = {"ids": [f"d{i}" for i in range(600)], "query_ids": [f"q{i}" for i in range(120)]}
+    qrels = {f"q{query}": {f"d{row}": 1 for row in of} for query, of in topics["qrels"].items()}
+    backwards = [(document, query, 1) for query, of in qrels.items() for document in of]
+    with pytest.raises(ParameterError, match="swap the source and the queries, or the first two columns"):
+        isoscope.threshold(topics["rows"], queries=topics["queries"], qrels=backwards, **ids)
+    ids = {"ids": ids["query_ids"], "query_ids": ids["ids"]}
+    with pytest.raises(ParameterError, match="swap the source and the queries, or the first two columns"):
+        isoscope.threshold(topics["queries"], queries=topics["rows"], qrels=qrels, **ids)
+
+
+def test_judgments_without_other_pairs_are_refused(topics):
+    qrels = {str(query): [str(row) for row in range(600)] for query in range(120)}
+    with pytest.raises(ParameterError, match="every document is relevant for every query"):
+        ask(topics | {"qrels": qrels}, "queries")
+
+
+@pytest.mark.parametrize("kind", ["queries", "labels", "random pairs"])
+def test_a_source_of_zeros_names_the_cause_if_they_are_dropped(kind, topics):
+    zero = topics | {"rows": np.zeros((600, 24))}
+    call = functools.partial(ask, zero, kind) if kind != "random pairs" else None
+    call = call or functools.partial(isoscope.threshold, zero["rows"])
+    with pytest.raises(MissingValueError, match="all rows of array are incomplete or all zeros"):
+        call(zeros="drop")
+    with pytest.raises(MissingValueError, match="all judged rows of array are incomplete or all zeros"):
+        ask(topics | {"queries": np.zeros((120, 24))}, "queries", zeros="drop")
+
+
 # invariances
 
 
@@ -236,6 +271,7 @@ BAD = {
     "rate with judgments": ({"false_matches": 1e-3}, ParameterError, "false_matches needs no judgments"),
     "match_from with labels": ({"match_from": 2}, ParameterError, "labels were passed"),
     "folds": ({"folds": 1}, ParameterError, "folds is 1"),
+    "match_from": ({"match_from": float("nan")}, ParameterError, "match_from is nan"),
 }
 
 

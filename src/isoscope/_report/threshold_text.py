@@ -30,6 +30,7 @@ _INTERVAL_ENDS = {
     "precision": "The cut is the upper end of its interval: the goal is not proven for lower cuts.",
     "recall": "The cut is near the lower end of its interval: the goal is not proven for higher cuts.",
 }
+_TIED = 0.9  # if equal cosines make the rate lower than this share of the requested one, it is "at most"
 _FEW = 0.001  # smaller shares are written as "1 in 10,000"
 
 
@@ -95,6 +96,8 @@ def threshold_headline(found: Threshold) -> str:
                 return f"No cut has this false-match rate: more than {rate} {what} are copies of each other."
             return f"No cut has this false-match rate: more than {rate} {what} share the highest cosine."
         verb = "has" if found.level <= _FEW else "have"
+        if found.tail is not None and found.tail.rate is not None and found.tail.rate.value < _TIED * found.level:
+            rate = f"At most {rate}"
         return f"{rate} {what} {verb} a cosine of at least {cut}."
     if found.verdict == "undecided":
         question = f"{examples} are too few to decide whether any cut reaches a {found.goal} of {found.level:g}"

@@ -106,6 +106,9 @@ def pairs_task(
     notes = check_numbering((Side(store, match, first), Side(store, match, second)), grades, "the pairs", settings.seed)
     pair_names = list(compress(zip(named.first, named.second, strict=True), known))
     notes += _check_repeated_pairs(first, second, scores, pair_names)
+    if own := int((first == second).sum()):
+        verb, owner = ("compares", "its") if own == 1 else ("compare", "their")
+        notes.append(f"{plural(own, 'pair')} {verb} a row with itself, so {owner} cosine is always 1.")
     rows = read_rows(store, np.concatenate([first, second]), settings.sample, settings.seed, progress, engine)
     complete = rows.contains(first) & rows.contains(second)
     first, second, scores = first[complete], second[complete], scores[complete]

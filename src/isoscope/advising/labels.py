@@ -115,9 +115,10 @@ class Labels(Task):
         if len(names) < 2:
             raise TooFewRowsError(f"every row has the label {names[0]}: need at least two distinct labels")
         if 2 * len(names) > len(self.labels):
+            copies = f" of {len(rows):,}" if len(first) < len(rows) else ""
             raise ParameterError(
-                f"{len(self.labels)} distinct rows have {plural(len(names), 'distinct label')}: need labels that "
-                "several rows share, not unique ids"
+                f"{len(self.labels):,} distinct rows{copies} have {plural(len(names), 'distinct label')}: need labels "
+                "that several distinct rows share, not unique ids"
             )
         self.seed = seed
         everything = np.arange(len(self.labels))

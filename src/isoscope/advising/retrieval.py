@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from isoscope._core.arrays import blocks, unit_rows
-from isoscope._core.errors import MissingValueError, ShapeError, TooFewRowsError, was_dropped
+from isoscope._core.errors import MissingValueError, ParameterError, ShapeError, TooFewRowsError, was_dropped
 from isoscope._core.memory import tile_bytes
 from isoscope._core.missing import DROP_HINT
 from isoscope.advising.inference import ExampleScores, Units
@@ -188,6 +188,8 @@ def retrieval_task(
         raise TooFewRowsError("no relevance in qrels is above 0: need at least one relevant document")
     names = list(judged)
     found_queries = find_rows(queries, names, "the qrels")
+    if found_queries.unknown.all():
+        _check_swapped(store, queries, judged)
     unknown = count_unknown(names, found_queries, "the qrels", queries, settings.missing)
     documents = list(dict.fromkeys(document for of in judged.values() for document in of))
     found = find_rows(store, documents, "the qrels")
@@ -238,6 +240,19 @@ def retrieval_task(
     return task
 
 
+def _check_swapped(store: Store, queries: Store, judged: dict[str, dict[str, float]]) -> None:
+    """Raise an error if the qrels name rows of the store as queries, and queries as documents."""
+    documents = [document for of in judged.values() for document in of]
+    if all(
+        "ids" in side.columns and not find_rows(side, names, "the qrels").unknown.all()
+        for side, names in ((store, list(judged)), (queries, documents))
+    ):
+        raise ParameterError(
+            f"the qrels name rows of {store.name} as queries and rows of {queries.name} as documents: swap the source "
+            "and the queries, or the first two columns of the qrels"
+        )
+
+
 def _read_queries(
     queries: Store, rows: np.ndarray, dtype: np.dtype, settings: AdviceSettings
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -252,4 +267,8 @@ def _read_queries(
         )
     if settings.zeros == "drop":
         usable &= vectors.any(axis=1)
+    if len(usable) and not usable.any():
+        raise MissingValueError(
+            f"all judged rows of {queries.name} are incomplete or all zeros: embed the queries again"
+        )
     return vectors[usable].astype(dtype), usable

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from isoscope._core.arrays import check_integer, to_numpy
-from isoscope._core.errors import ParameterError, TooFewRowsError, plural
+from isoscope._core.errors import MissingValueError, ParameterError, TooFewRowsError, plural
 from isoscope._core.memory import limit_sample_size
 from isoscope._core.missing import check_missing, check_zeros, note_dropped_rows
 from isoscope._core.random import check_seed
@@ -121,9 +121,10 @@ def row_identity(X: np.ndarray) -> np.ndarray:
 def check_folds(folds: int, examples: int, example: str) -> None:
     """Raise an error if there are too few examples for this number of folds."""
     if examples < 4 * folds:
+        fewer = ", or fewer folds" if examples >= 8 else ""
         raise TooFewRowsError(
             f"{plural(examples, example)} {'is' if examples == 1 else 'are'} too few for {folds} folds: need at least "
-            f"{4 * folds}, or fewer folds"
+            f"{4 * folds}{fewer}"
         )
 
 
@@ -245,6 +246,8 @@ def read_rows(
     """Return the rows with these numbers and a uniform random sample of `size` rows, in one pass over the store."""
     size = limit_sample_size(size, store.dim, 2 * store.dtype.itemsize)  # the rows, and their repaired copies
     tally = (engine or LocalEngine()).tally(RowsTally(np.unique(needed), size, seed, store), store, progress)
+    if not tally.sketch.n:
+        raise MissingValueError(f"all rows of {store.name} are incomplete or all zeros: need at least one other row")
     sample = tally.sampler.sample()
     others = ~np.isin(sample.rows, needed)
     joined = np.concatenate([*(vectors for _, vectors in tally.found), sample.vectors[others]])

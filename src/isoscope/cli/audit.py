@@ -382,7 +382,7 @@ def similarity(
     source, *rest = arguments
     if not rest:
         raise ParameterError(f"{source} is the only argument: need a source and at least one cosine, or --model NAME")
-    cosines = [_parse_cosine(each) for each in rest]
+    cosines = [_parse_cosine(each, before="pass SOURCE first, then the cosines") for each in rest]
     settings = Settings(sample=sample, seed=seed, **parse_policy(missing, zeros))
     with open_engine(engine, scheduler, workers) as running, InterruptibleProgressBar() as bar:
         store = open_source(source, columns, layer=layer, missing=missing, zeros=zeros)
@@ -413,6 +413,8 @@ def _parse_cosine(text: str, before: str = "") -> float:
     try:
         cosine = float(text)
     except ValueError:
+        if text.startswith("--"):
+            raise ParameterError(f"similarity has no option {text}: see isoscope similarity --help") from None
         hint = f"; {before}" if before else ""
         raise ParameterError(f"the cosine is {text!r}: need a number from -1 to 1{hint}") from None
     if not -1 <= cosine <= 1:

@@ -161,6 +161,8 @@ class QueryExamples(_IndependentExamples):
         if not sum(map(len, relevant)):
             grades = sorted({grade for of in task.relevant for grade in of.values()})
             raise ParameterError(f"no judgment has at least the grade {match_from:g}: the grades are {_list(grades)}")
+        if all(len(of) == task.rows.total for of in relevant):
+            raise ParameterError("every document is relevant for every query: need documents that are not relevant")
         judged = np.unique(np.concatenate([list(of) for of in task.relevant])).astype(np.int64)
         weights = np.ones(len(documents))
         if task.rows.total > len(documents):

@@ -244,11 +244,12 @@ def _round_up(rate: float) -> float:
 def _count_cut(tail: Tail, rate: float, confidence: float) -> TailCut:
     cosines, pairs = tail.cosines, tail.pairs
     count = int(rate * pairs + 1e-9)
+    is_copy = count > 0 and cosines[count - 1] > NEARLY_ONE
     next_cosine = cosines[min(count, len(cosines) - 1)]
     while 0 < count < len(cosines) and cosines[count - 1] - next_cosine <= _ROUNDING:  # equal cosines stay together
         count -= 1
     curve = _make_curve(tail)
-    if count == 0 or cosines[count - 1] > NEARLY_ONE:
+    if count == 0 or is_copy:
         highest = int(np.searchsorted(-cosines, _ROUNDING - float(cosines[0]), side="right"))
         return TailCut(None, None, None, tail.rate(highest, confidence), highest, pairs, curve=curve)
     next_cosine = cosines[count] if count < len(cosines) else cosines[count - 1]

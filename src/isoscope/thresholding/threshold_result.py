@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -57,8 +58,8 @@ class ThresholdSettings:
             raise ParameterError(
                 f"false_matches is {self.false_matches}: need a rate above 0 and up to {HIGHEST_RATE:g}"
             )
-        if self.match_from is not None:
-            check_real(self.match_from, "match_from")
+        if self.match_from is not None and not math.isfinite(check_real(self.match_from, "match_from")):
+            raise ParameterError(f"match_from is {self.match_from}: need a finite number, the lowest grade of a match")
         check_integer(self.folds, "folds")
 
     def goal(self) -> Goal:
