@@ -175,7 +175,7 @@ def needed_rows(rate: float, queries: int | None = None) -> float:
 
 
 def is_within_reach(rate: float, sizes: tuple[int, int], within: bool) -> bool:
-    """Return whether so many rows have enough pairs to count a rate, or at least to extrapolate to it."""
+    """Return whether sources of these sizes have enough pairs to count a rate, or at least to extrapolate to it."""
     return _MOST_BEYOND * rate * count_pairs(sizes, within) >= MIN_COUNT
 
 
