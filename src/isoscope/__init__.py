@@ -71,8 +71,8 @@ if TYPE_CHECKING:
     from isoscope.stores.write import write_store as write_store
     from isoscope.studies.run import StudyRun as StudyRun
     from isoscope.studies.run import run_study as run_study
-    from isoscope.thresholding.threshold import Threshold as Threshold
     from isoscope.thresholding.threshold import threshold as threshold
+    from isoscope.thresholding.threshold_result import Threshold as Threshold
     from isoscope.training.attach import attach as attach
     from isoscope.training.history import History as History
     from isoscope.training.tracker import IsotropyTracker as IsotropyTracker
@@ -123,7 +123,8 @@ else:
             "auditing.audit_result": ["Audit"],
             "auditing.grouped": ["GroupedAudit"],
             "advising.advise": ["Advice", "advise"],
-            "thresholding.threshold": ["Threshold", "threshold"],
+            "thresholding.threshold": ["threshold"],
+            "thresholding.threshold_result": ["Threshold"],
             "compressing.compress": ["Compression", "compress"],
             "comparing.same": ["Sameness", "same"],
             "comparing.canary": ["canary"],

@@ -127,7 +127,7 @@ def test_judgments_of_incomplete_rows_are_dropped(search):
     advice = isoscope.advise(corpus, queries=queries, qrels=qrels, candidates=[], missing="drop", **ids)
     assert advice.examples == QUERIES - 2
     assert "4 of 240 rows were dropped: they are incomplete or all zeros." in advice.notes
-    assert "1 judged query with a missing value was dropped." in advice.notes
+    assert "1 judged query was dropped: it is incomplete or all zeros." in advice.notes
 
 
 def test_pairs_of_incomplete_rows_are_dropped(rng):

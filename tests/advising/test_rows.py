@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,9 @@ from isoscope import InputError, open_store
 from isoscope._core.errors import NotFoundError
 from isoscope.advising.matching import Match, check_known, find_rows
 from isoscope.advising.task import read_rows
+from isoscope.engines.engine import LocalEngine
 from isoscope.stores import store as stores
+from isoscope.stores.store import Batch
 from tests.advising.conftest import silent
 
 NONE = np.empty(0, np.int64)
@@ -43,6 +47,33 @@ def test_rows_do_not_depend_on_the_reading_method(cloud_of_300, rng, monkeypatch
     np.testing.assert_array_equal(whole.numbers, pieces.numbers)
     np.testing.assert_array_equal(whole.vectors, pieces.vectors)
     assert not np.array_equal(whole.numbers, read_rows(store, named, 100, 6, silent).numbers)
+
+
+def test_processes_that_read_parts_find_the_same_rows(cloud_of_300, rng):
+    cloud_of_300[4], cloud_of_300[250] = np.nan, 0
+    store = open_store(cloud_of_300, missing="drop")
+    named = np.sort(rng.choice(np.arange(5, 300), 20, replace=False))
+    whole = read_rows(store, named, 100, 5, silent)
+
+    class TwoProcesses(LocalEngine):
+        def tally(self, tally, store, progress=silent, stage="reading"):
+            empty, parts = pickle.dumps(tally), []
+            for first, stop in ((0, 110), (110, 300)):
+                part = pickle.loads(empty)
+                part.expect(300)
+                part.narrow(tally.share(first, stop - first))
+                assert ((part.needed >= first) & (part.needed < stop)).all()
+                batches = [Batch(first, cloud_of_300[first:stop], {}, 1.0)]
+                parts.append(pickle.dumps(part.add_batches(batches).partial_result()))
+            for part in parts:
+                tally.join(pickle.loads(part))
+            return tally
+
+    parts = read_rows(store, named, 100, 5, silent, TwoProcesses())
+    for field in ("vectors", "numbers", "sampled", "total", "dropped"):
+        np.testing.assert_array_equal(getattr(whole, field), getattr(parts, field))
+    np.testing.assert_allclose(parts.sketch.covariance(), whole.sketch.covariance(), atol=1e-12)
+    assert (parts.total, parts.dropped) == (299, 1)
 
 
 def test_sample_does_not_depend_on_the_needed_rows(cloud_of_300):

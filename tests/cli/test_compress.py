@@ -116,7 +116,6 @@ def test_errors_about_the_folder_name_the_quantizer(folder, capsys):
         (["--measure", "knn"], "recall@10"),
         (["--columns", "labels=topic"], "--labels"),
         (["--queries", "queries.parquet"], "qrels"),
-        (["--labels", "topic", "--engine", "dask"], "engine"),
         (["--sample", "10"], "sample is 10"),
         (["-o", "corpus.parquet"], "corpus.parquet is a file"),
         (["-o", "nowhere/out"], "nowhere"),

@@ -145,8 +145,15 @@ SIMILARITY_ERRORS = {
     "unknown model": (["--model", "nosuch", "0.7"], "nosuch is not in the registry"),
     "reduced copy": (["--model", "bge-small-en-v1.5", "0.7"], "only for a copy with fp16 weights"),
     "model and source": (["--model", "gte-small", "corpus.parquet", "0.7"], "omit SOURCE with --model"),
-    "model and queries": (["--model", "gte-small", "0.7", "--queries", "queries.parquet"], "pass only one of them"),
+    "model and queries": (["--model", "gte-small", "0.7", "--queries", "queries.parquet"], "--queries was passed"),
+    "model and sample": (["--model", "gte-small", "0.7", "--sample", "20000"], "--sample was passed"),
+    "model and engine": (["--model", "gte-small", "0.7", "--workers", "2"], "--workers was passed"),
+    "model and memory": (["--max-memory", "2GB", "--model", "gte-small", "0.7"], "--max-memory was passed"),
     "no cosine": (["corpus.parquet"], "at least one cosine"),
+    "order": (["0.5", "corpus.parquet"], "pass SOURCE first"),
+    "unknown option": (["corpus.parquet", "0.5", "--quries", "queries.parquet"], "similarity has no option --quries"),
+    "other organization": (["--model", "someone/gte-small", "0.7"], "only thenlper/gte-small"),
+    "empty name": (["--model", "", "0.7"], "the name of the model is empty"),
     "dimensions": (["corpus.parquet", "0.5", "--queries", "small.npy"], "the queries have 3 dimensions"),
 }
 

@@ -117,7 +117,7 @@ def test_nothing_smaller_is_said(X):
 def test_zero_rows_and_missing_rows_are_noted(X):
     X = X.copy()
     X[3] = 0
-    assert "1 zero row was left out" in isoscope.compress(X, precisions=["int8"]).notes[0]
+    assert "1 row of zeros was left out" in isoscope.compress(X, precisions=["int8"]).notes[0]
     X[5, 2] = np.nan
     with pytest.raises(isoscope.InputError, match="row 5"):
         isoscope.compress(X)
@@ -193,6 +193,15 @@ def test_an_engine_gives_the_same_result(rng):
     pytest.importorskip("distributed")
     X = rng.standard_normal((900, 8)).astype(np.float32)
     options = {"sample": 300, "keep": 0.8, "precisions": ["int8", "float16"]}
+    local, cluster = isoscope.compress(X, **options), isoscope.compress(X, engine="dask", **options)
+    assert local.to_dict() == cluster.to_dict()
+
+
+def test_an_engine_reads_the_rows_of_a_task(rng, monkeypatch):
+    pytest.importorskip("distributed")
+    monkeypatch.setattr("isoscope.engines.dask._MIN_SPAN_BYTES", 2_000)
+    X = rng.standard_normal((600, 8)).astype(np.float32)
+    options = {"labels": X[:, 0] > 0, "keep": 0.8, "precisions": ["int8"], "dimensions": [4], "sample": 200}
     local, cluster = isoscope.compress(X, **options), isoscope.compress(X, engine="dask", **options)
     assert local.to_dict() == cluster.to_dict()
 
@@ -291,7 +300,6 @@ def test_texts_name_the_choice(compression):
         ({"measure": "ndcg@10"}, ParameterError, "recall@10"),
         ({"dimensions": [25]}, ParameterError, r"25.*24"),
         ({"precisions": ["int2"]}, ParameterError, "int2"),
-        ({"labels": [0, 1] * 300, "engine": "dask"}, ParameterError, "engine"),
         ({"queries": np.ones((3, D))}, ParameterError, "qrels"),
         ({"seed": -1}, ParameterError, "seed"),
     ],

@@ -19,7 +19,7 @@ from isoscope._report.threshold_text import (
     threshold_paragraph,
 )
 from isoscope.thresholding.cuts import Share
-from isoscope.thresholding.threshold import RelativeCut, Threshold
+from isoscope.thresholding.threshold_result import RelativeCut, Threshold
 from tests.report.parsed import Parsed, allows_itself_alone, in_order
 
 EVIL = "</script><img src=x onerror=alert(1)>\u2028<!--\"'&amp;"

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import genpareto
 
+import isoscope
 from isoscope._core.errors import TooFewRowsError
 from isoscope.thresholding.tails import Tail, _predict, collect_tail, count_pairs, find_tail_cut, needed_rows
 from tests.thresholding.conftest import unit
@@ -123,9 +124,69 @@ def test_an_extrapolation_that_fails_its_tests_is_refused_with_the_needed_rows()
 @pytest.mark.parametrize("cross", [False, True])
 def test_a_rate_far_beyond_the_pairs_is_refused(cross, rng):
     V = cloud(rng, 300) if cross else None
-    need = r"need about 200,000 documents for 250 queries" if cross else r"need about 14,143 rows"
+    need = (
+        r"need about 200,000 rows for 250 queries, or a rate of at least 0.0007" if cross else r"need about 14,143 rows"
+    )
     with pytest.raises(TooFewRowsError, match=need):
         find_tail_cut(cloud(rng, 250), V, 1e-6 if cross else 5e-7, 0.95, 0)
+
+
+@pytest.mark.parametrize("rate", [1e-15, 1e-300, 5e-324])
+@pytest.mark.parametrize("cross", [False, True])
+def test_no_message_asks_for_an_impossible_number_of_rows(cross, rate, rng):
+    V = cloud(rng, 300) if cross else None
+    with pytest.raises(TooFewRowsError, match=r"extrapolate: need a rate of at least 0\.00\d+$"):
+        find_tail_cut(cloud(rng, 250), V, rate, 0.95, 0)
+
+
+def test_few_rows_and_a_low_rate_need_more_of_both(rng):
+    with pytest.raises(TooFewRowsError, match=r"^1 pair is too few .* need about 101 rows$"):
+        find_tail_cut(cloud(rng, 2), None, 0.01, 0.95, 0)
+    with pytest.raises(
+        TooFewRowsError, match=r"need a higher rate and more rows, such as 1,001 rows for a rate of 0.0001"
+    ):
+        find_tail_cut(cloud(rng, 5), None, 1e-30, 0.95, 0)
+
+
+def test_the_rate_of_a_message_can_be_counted(rng):
+    """1 / 1,225 pairs is rounded up, because the rounded rate would otherwise be refused too."""
+    X = cloud(rng, 50)
+    with pytest.raises(TooFewRowsError, match=r"a rate of at least 0\.05") as error:
+        find_tail_cut(X, None, 1e-6, 0.95, 0)
+    assert find_tail_cut(X, None, float(str(error.value).rsplit(" ", 1)[1]), 0.95, 0).cut is not None
+
+
+@pytest.mark.parametrize("cross", [False, True])
+def test_a_high_rate_is_counted_on_a_part_of_the_rows(cross, rng, monkeypatch):
+    """All pairs above the cut would not fit into memory."""
+    monkeypatch.setattr("isoscope.thresholding.tails._MOST_KEPT", 20_000)
+    X, Q = rng.standard_normal((900, 6)), rng.standard_normal((400, 6))
+    found = isoscope.threshold(X, queries=Q if cross else None, false_matches=0.3)
+    cosines = unit(Q) @ unit(X).T if cross else (unit(X) @ unit(X).T)[np.triu_indices(900, 1)]
+    assert found.tail.count <= 10_100
+    assert (cosines >= found.cut).mean() == pytest.approx(0.3, abs=0.02)
+    assert found.low < np.quantile(cosines, 0.7) < found.high
+    assert "of 900 rows" in " ".join(found.notes)
+    assert ("of 400 queries" in " ".join(found.notes)) == cross
+
+
+@pytest.mark.parametrize("cosine", [0.0, 0.5])
+def test_ties_below_1_are_not_called_copies(cosine):
+    """Any two rows have the same cosine, so no cut has a rate between 0 and 1."""
+    X = np.eye(60) if cosine == 0 else np.linalg.cholesky(np.full((60, 60), 0.5) + np.eye(60) / 2)
+    found = isoscope.threshold(X, false_matches=0.1)
+    assert (found.verdict, found.cut, found.tail.count) == ("no cut", None, 60 * 59 // 2)
+    assert "share the highest cosine" in found.headline
+    assert f"1,770 of 1,770 pairs have a cosine of {cosine:g}, and none has a higher one" in found.paragraph
+
+
+def test_copies_below_the_rate_do_not_prevent_a_cut():
+    """One pair in twenty has a cosine of 1, all others 0: the cut lies between, and its rate is lower."""
+    X = np.repeat(np.eye(20), 20, axis=0)
+    found = isoscope.threshold(X, false_matches=0.2)
+    assert (found.cut, found.tail.count) == (0.5, 20 * 190)
+    assert found.headline == "At most 20% of random pairs have a cosine of at least 0.50."
+    assert isoscope.threshold(X, false_matches=0.01).headline.endswith("are copies of each other.")
 
 
 def test_the_needed_rows_have_enough_pairs():

@@ -1,5 +1,6 @@
 """`isoscope.threshold`: every kind of judgment, the verdicts, invariances and bad input."""
 
+import functools
 import json
 
 import numpy as np
@@ -113,6 +114,8 @@ def test_a_sample_gives_about_the_same_cut_and_is_stated():
     assert part.cut == pytest.approx(whole.cut, abs=0.01)
     assert "a random sample were compared: 800 of 3,000 rows" in " ".join(part.notes)
     with pytest.raises(TooFewRowsError, match=r"the source has 3,000 rows, so raise sample \(CLI: --sample\)"):
+        isoscope.threshold(X, false_matches=1e-6, sample=800)
+    with pytest.raises(TooFewRowsError, match=r"rate of at least 0\.0002$"):  # all 3,000 rows are too few as well
         isoscope.threshold(X, false_matches=1e-7, sample=800)
 
 
@@ -120,15 +123,107 @@ def test_rows_of_zeros_are_in_no_pair(topics):
     X = np.concatenate([topics["rows"], np.zeros((5, 24))])
     found = isoscope.threshold(X, false_matches=1e-2)
     assert found.pairs == 600 * 599 // 2
-    assert "5 zero rows were left out, because their cosine is undefined." in found.notes
+    assert "5 rows of zeros were left out, because their cosine is undefined." in found.notes
     dropped = isoscope.threshold(X, false_matches=1e-2, zeros="drop")
     assert dropped.cut == found.cut
 
 
-def test_dask_reads_the_same_rows(topics):
+@pytest.mark.parametrize("kind", ["pairs", "queries", "labels", "random pairs"])
+def test_dask_reads_the_same_rows(kind, pairs, topics, monkeypatch):
     pytest.importorskip("distributed")
-    X = topics["rows"]
-    assert isoscope.threshold(X, engine="dask").cut == isoscope.threshold(X).cut
+    monkeypatch.setattr("isoscope.engines.dask._MIN_SPAN_BYTES", 20_000)  # several parts
+    data = pairs if kind == "pairs" else topics
+    call = functools.partial(isoscope.threshold, data["rows"]) if kind == "random pairs" else None
+    call = call or functools.partial(ask, data, kind, sample=300, precision=0.8)
+    assert call(engine="dask").to_dict() == call().to_dict()
+
+
+@pytest.mark.parametrize("kind", ["pairs", "queries", "labels"])
+def test_rows_of_zeros_in_judgments_are_reported(kind, pairs, topics):
+    data = pairs if kind == "pairs" else topics
+    X = data["rows"].copy()
+    X[5] = 0
+    kept, dropped = (ask(data | {"rows": X}, kind, precision=0.8, zeros=zeros) for zeros in ("keep", "drop"))
+    words = '1 row of zeros is included, and its cosine counts as 0; to drop it, pass zeros="drop" (CLI: --zeros drop).'
+    assert words in kept.notes
+    assert f"1 of {len(X)} rows was dropped".replace("2400", "2,400") in " ".join(dropped.notes)
+
+
+def test_queries_of_zeros_follow_the_same_policy(topics):
+    Q = topics["queries"].copy()
+    Q[[3, 4]] = 0
+    kept, dropped = (ask(topics | {"queries": Q}, "queries", zeros=zeros) for zeros in ("keep", "drop"))
+    assert any(note.startswith("2 queries of zeros are included") for note in kept.notes)
+    assert (kept.examples, dropped.examples) == (120, 118)
+    assert "2 judged queries were dropped: they are incomplete or all zeros." in dropped.notes
+
+
+# contradicting judgments
+
+
+def test_a_pair_that_is_a_match_and_no_match_is_refused(pairs):
+    """In threshold, advise and compress; also if the rows are swapped."""
+    first, second, grades = (np.append(each, each[7]) for each in pairs["pairs"])
+    first[-1], second[-1] = second[7], first[7]
+    grades[-1] = 1 - grades[7]
+    words = rf"two scores.* for the rows '{first[7]}' and '{second[7]}': keep one score for each pair"
+    options = {"pairs": (first, second, grades), "ids": np.arange(len(pairs["rows"]))}
+    for command in (isoscope.threshold, isoscope.advise, isoscope.compress):
+        with pytest.raises(ParameterError, match=words):
+            command(pairs["rows"], **options)
+
+
+def test_several_grades_of_a_pair_are_reported_unless_one_of_them_is_a_match(pairs):
+    first, second, grades = (np.append(each, each[:2]) for each in pairs["pairs"])
+    grades = 2 * grades
+    grades[-2:] += 1
+    options = {"pairs": (first, second, grades), "ids": np.arange(len(pairs["rows"]))}
+    assert any(
+        "2 pairs have several different scores" in each
+        for each in isoscope.advise(pairs["rows"], candidates=[], **options).notes
+    )
+    found = isoscope.threshold(pairs["rows"], match_from=2, **options)
+    assert "2 pairs have several different scores; each score counts as an example." in found.notes
+    least = float(grades[-1])
+    with pytest.raises(
+        ParameterError, match=rf"both as a match \(score {least:g}\) and as no match \(score {least - 1:g}\)"
+    ):
+        isoscope.threshold(pairs["rows"], match_from=least, **options)
+
+
+def test_a_row_paired_with_itself_is_reported(pairs):
+    first, second, grades = (np.append(each, each[:3]) for each in pairs["pairs"])
+    second[-3:], grades[-3:] = first[-3:], 1
+    found = isoscope.threshold(pairs["rows"], pairs=(first, second, grades), ids=np.arange(2400))
+    assert "3 pairs compare a row with itself, so their cosine is always 1." in found.notes
+
+
+def test_swapped_queries_and_documents_are_recognized(topics):
+    ids = {"ids": [f"d{i}" for i in range(600)], "query_ids": [f"q{i}" for i in range(120)]}
+    qrels = {f"q{query}": {f"d{row}": 1 for row in of} for query, of in topics["qrels"].items()}
+    backwards = [(document, query, 1) for query, of in qrels.items() for document in of]
+    with pytest.raises(ParameterError, match="swap the source and the queries, or the first two columns"):
+        isoscope.threshold(topics["rows"], queries=topics["queries"], qrels=backwards, **ids)
+    ids = {"ids": ids["query_ids"], "query_ids": ids["ids"]}
+    with pytest.raises(ParameterError, match="swap the source and the queries, or the first two columns"):
+        isoscope.threshold(topics["queries"], queries=topics["rows"], qrels=qrels, **ids)
+
+
+def test_judgments_without_other_pairs_are_refused(topics):
+    qrels = {str(query): [str(row) for row in range(600)] for query in range(120)}
+    with pytest.raises(ParameterError, match="every document is relevant for every query"):
+        ask(topics | {"qrels": qrels}, "queries")
+
+
+@pytest.mark.parametrize("kind", ["queries", "labels", "random pairs"])
+def test_a_source_of_zeros_names_the_cause_if_they_are_dropped(kind, topics):
+    zero = topics | {"rows": np.zeros((600, 24))}
+    call = functools.partial(ask, zero, kind) if kind != "random pairs" else None
+    call = call or functools.partial(isoscope.threshold, zero["rows"])
+    with pytest.raises(MissingValueError, match="all rows of array are incomplete or all zeros"):
+        call(zeros="drop")
+    with pytest.raises(MissingValueError, match="all judged rows of array are incomplete or all zeros"):
+        ask(topics | {"queries": np.zeros((120, 24))}, "queries", zeros="drop")
 
 
 # invariances
@@ -176,6 +271,7 @@ BAD = {
     "rate with judgments": ({"false_matches": 1e-3}, ParameterError, "false_matches needs no judgments"),
     "match_from with labels": ({"match_from": 2}, ParameterError, "labels were passed"),
     "folds": ({"folds": 1}, ParameterError, "folds is 1"),
+    "match_from": ({"match_from": float("nan")}, ParameterError, "match_from is nan"),
 }
 
 
@@ -205,7 +301,7 @@ def test_other_bad_input(topics):
         isoscope.threshold(X, queries=np.ones((10, 5)))
     with pytest.raises(ParameterError, match="only one kind of judgments"):
         isoscope.threshold(X, queries=topics["queries"], labels=topics["topic"])
-    with pytest.raises(TooFewRowsError, match="nonzero vectors"):
+    with pytest.raises(TooFewRowsError, match="1 nonzero row and 200 rows of zeros"):
         isoscope.threshold(np.concatenate([np.zeros((200, 3)), np.ones((1, 3))]))
     with pytest.raises(MissingValueError, match="NaN"):
         isoscope.threshold(np.where(np.arange(24) == 3, np.nan, X))

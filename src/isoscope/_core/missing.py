@@ -29,10 +29,20 @@ def note_zero_rows(count: int) -> str:
     """Return a note that rows of zeros were left out.
 
     >>> note_zero_rows(3)
-    '3 zero rows were left out, because their cosine is undefined.'
+    '3 rows of zeros were left out, because their cosine is undefined.'
     """
     verb, owner = ("was", "its") if count == 1 else ("were", "their")
-    return f"{plural(count, 'zero row')} {verb} left out, because {owner} cosine is undefined."
+    return f"{plural(count, 'row')} of zeros {verb} left out, because {owner} cosine is undefined."
+
+
+def note_dropped_rows(count: int, total: int) -> str:
+    """Return a note about rows that missing="drop" or zeros="drop" dropped.
+
+    >>> note_dropped_rows(1, 600)
+    '1 of 600 rows was dropped: it is incomplete or all zeros.'
+    """
+    verb, are = ("was", "it is") if count == 1 else ("were", "they are")
+    return f"{count:,} of {total:,} rows {verb} dropped: {are} incomplete or all zeros."
 
 
 def drop_policy(missing: Missing, zeros: Zeros) -> Missing:

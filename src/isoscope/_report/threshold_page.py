@@ -36,7 +36,7 @@ from isoscope.thresholding.tails import MIN_COUNT, MIN_PASSED, TESTS, TOLERANCE
 if TYPE_CHECKING:
     from isoscope._report.html import Markup
     from isoscope.thresholding.cuts import Share, Shares
-    from isoscope.thresholding.threshold import Threshold
+    from isoscope.thresholding.threshold_result import Threshold
 
 _INPUTS = {
     "pairs": ("pairs",),
@@ -115,7 +115,8 @@ def _cosine_chart(found: Threshold) -> Chart:
     count = f"{format_rate(above)} {'' if above <= 0.001 else 'of '}" if above > 0 else "None of "
     words = (
         f"Each area has the same size, although there are {found.pairs - (found.matches or 0):,} other pairs and "
-        f"{found.matches:,} matches. Half of the matches have a cosine above {median:.2f}; "
+        f"{found.matches:,} {'match' if found.matches == 1 else 'matches'}. Half of the matches have a cosine above "
+        f"{median:.2f}; "
         f"{count.lower() if above <= 0 else count}{'the ' if above > 0.001 or above <= 0 else ''}other pairs "
         f"{'reaches' if 0 < above <= 0.001 else 'reach'} it."
     )

@@ -14,13 +14,13 @@ from isoscope._report.terminal import to_plain_text
 from isoscope.advising.task import PLURALS
 from isoscope.auditing.finding import format_number
 from isoscope.thresholding.cuts import LEAST_RECALL, MOST_MORE
-from isoscope.thresholding.tails import MIN_PASSED, TESTS, TOLERANCE
+from isoscope.thresholding.tails import MIN_PASSED, NEARLY_ONE, TESTS, TOLERANCE
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from isoscope.thresholding.cuts import Share
-    from isoscope.thresholding.threshold import Threshold
+    from isoscope.thresholding.threshold_result import Threshold
 
 SCORE_NAMES = {"precision": "precision", "recall": "recall", "f1": "F1"}
 """The names of the measures in a sentence."""
@@ -30,6 +30,7 @@ _INTERVAL_ENDS = {
     "precision": "The cut is the upper end of its interval: the goal is not proven for lower cuts.",
     "recall": "The cut is near the lower end of its interval: the goal is not proven for higher cuts.",
 }
+_TIED = 0.9  # if equal cosines make the rate lower than this share of the requested one, it is "at most"
 _FEW = 0.001  # smaller shares are written as "1 in 10,000"
 
 
@@ -78,8 +79,8 @@ def describe_population(found: Threshold) -> str:
         "queries": f"{found.pairs:,} pairs of a query and a document, from {found.examples:,} queries",
         "labels": f"{found.pairs:,} pairs of rows, from {found.examples:,} rows",
     }[found.kind]
-    share = found.matches / found.pairs
-    return f"{where}; {found.matches:,} ({format_frequency(share)}) are matches"
+    are = "is a match" if found.matches == 1 else "are matches"
+    return f"{where}; {found.matches:,} ({format_frequency(found.matches / found.pairs)}) {are}"
 
 
 def threshold_headline(found: Threshold) -> str:
@@ -91,8 +92,12 @@ def threshold_headline(found: Threshold) -> str:
         what = "random pairs of a query and a row" if found.kind == "random results" else "random pairs"
         rate = format_rate(found.level) + ("" if found.level <= _FEW else " of")
         if found.cut is None:
-            return f"No cut has this false-match rate: more than {rate} {what} are copies of each other."
+            if _has_copies(found):
+                return f"No cut has this false-match rate: more than {rate} {what} are copies of each other."
+            return f"No cut has this false-match rate: more than {rate} {what} share the highest cosine."
         verb = "has" if found.level <= _FEW else "have"
+        if found.tail is not None and found.tail.rate is not None and found.tail.rate.value < _TIED * found.level:
+            rate = f"At most {rate}"
         return f"{rate} {what} {verb} a cosine of at least {cut}."
     if found.verdict == "undecided":
         question = f"{examples} are too few to decide whether any cut reaches a {found.goal} of {found.level:g}"
@@ -126,16 +131,34 @@ def threshold_paragraph(found: Threshold) -> str:
     return " ".join(sentences)
 
 
+def _highest_cosine(found: Threshold) -> float:
+    assert found.tail is not None
+    return float(found.tail.curve[0].max())
+
+
+def _has_copies(found: Threshold) -> bool:
+    """Return whether the pairs with the highest cosine are copies."""
+    return _highest_cosine(found) > NEARLY_ONE
+
+
 def _describe_tail(found: Threshold) -> list[str]:
     tail, confidence = found.tail, format_confidence(found.settings.confidence)
     assert tail is not None
     if found.cut is None:
-        return [f"{tail.count:,} of {tail.pairs:,} pairs have a cosine of 1. Remove duplicate rows first."]
+        have = "has" if tail.count == 1 else "have"
+        if _has_copies(found):
+            return [f"{tail.count:,} of {tail.pairs:,} pairs {have} a cosine of 1. Remove duplicate rows first."]
+        highest = f"{_highest_cosine(found):.4g}".replace("-", "−")
+        return [
+            f"{tail.count:,} of {tail.pairs:,} pairs {have} a cosine of {highest}, and none has a higher one. Request "
+            f"a rate of at least {tail.count / tail.pairs:.2g}."
+        ]
     between = f"between {format_cut(found, found.low)} and {format_cut(found, found.high)}"
     if tail.passed is None:
         assert tail.rate is not None
         return [
-            f"This is an exact count: {tail.count:,} of {tail.pairs:,} pairs are above the cut. For other rows from "
+            f"This is an exact count: {tail.count:,} of {tail.pairs:,} pairs {'is' if tail.count == 1 else 'are'} "
+            "above the cut. For other rows from "
             f"the same source, the cut lies {between} ({confidence} interval over rows)."
         ]
     return [

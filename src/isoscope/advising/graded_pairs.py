@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import compress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array
 from scipy.stats import rankdata
 
-from isoscope._core.errors import TooFewRowsError, plural, was_dropped
+from isoscope._core.errors import ParameterError, TooFewRowsError, plural, was_dropped
 from isoscope.advising.inference import Units, spearman
 from isoscope.advising.judgments import read_pairs
-from isoscope.advising.matching import Side, check_numbering, count_unknown, find_rows
+from isoscope.advising.matching import Side, check_numbering, count_unknown, find_rows, shorten_name
 from isoscope.advising.retrieval import prepare, similarity
 from isoscope.advising.task import (
     Round,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from isoscope._io.progress import Progress
     from isoscope.advising.inference import ExampleScores
     from isoscope.advising.task import AdviceSettings, Rows
+    from isoscope.engines.engine import Engine
     from isoscope.stores.store import Store
     from isoscope.transforms.repair import Repair
 
@@ -53,9 +56,12 @@ class GradedPairs(Task):
         seed: int,
         *,
         new_rows: bool = False,
+        names: Sequence[tuple[str, str]] = (),
     ):
         super().__init__(rows, metric)
         check_folds(folds, len(grades), "pair")
+        self.names = names
+        """The names of both rows of each pair, as they were passed; empty if unknown."""
         self.first, self.second, self.grades = first, second, grades
         used, sides = np.unique([first, second], return_inverse=True)
         identity = row_identity(rows.vectors[used])[sides.reshape(2, -1)]
@@ -83,7 +89,9 @@ class GradedPairs(Task):
         return {"spearman": spearman(similarity(first, second, self.metric), self.grades[pairs])}
 
 
-def pairs_task(store: Store, pairs: Any, settings: AdviceSettings, progress: Progress) -> GradedPairs:
+def pairs_task(
+    store: Store, pairs: Any, settings: AdviceSettings, progress: Progress, engine: Engine | None = None
+) -> GradedPairs:
     """Return the task of ranking graded pairs of the store's rows."""
     named = read_pairs(pairs, settings.missing)
     names = [*named.first, *named.second]
@@ -96,12 +104,26 @@ def pairs_task(store: Store, pairs: Any, settings: AdviceSettings, progress: Pro
     ranks = rankdata(scores)
     grades = (ranks - ranks.mean()) / ranks.std()
     notes = check_numbering((Side(store, match, first), Side(store, match, second)), grades, "the pairs", settings.seed)
-    rows = read_rows(store, np.concatenate([first, second]), settings.sample, settings.seed, progress)
+    pair_names = list(compress(zip(named.first, named.second, strict=True), known))
+    notes += _check_repeated_pairs(first, second, scores, pair_names)
+    if own := int((first == second).sum()):
+        verb, owner = ("compares", "its") if own == 1 else ("compare", "their")
+        notes.append(f"{plural(own, 'pair')} {verb} a row with itself, so {owner} cosine is always 1.")
+    rows = read_rows(store, np.concatenate([first, second]), settings.sample, settings.seed, progress, engine)
     complete = rows.contains(first) & rows.contains(second)
     first, second, scores = first[complete], second[complete], scores[complete]
     _check_pairs(scores)
     sides = rows.places(first), rows.places(second)
-    task = GradedPairs(rows, *sides, scores, settings.metric, settings.folds, settings.seed, new_rows=settings.new_rows)
+    task = GradedPairs(
+        rows,
+        *sides,
+        scores,
+        settings.metric,
+        settings.folds,
+        settings.seed,
+        new_rows=settings.new_rows,
+        names=list(compress(pair_names, complete)),
+    )
     task.notes += notes
     note_rows(task)
     if unknown:
@@ -111,6 +133,41 @@ def pairs_task(store: Store, pairs: Any, settings: AdviceSettings, progress: Pro
     if not complete.all():
         task.notes.append(was_dropped(int((~complete).sum()), "pair", "with a dropped row") + ".")
     return task
+
+
+def find_contradictions(first: np.ndarray, second: np.ndarray, judged: np.ndarray) -> list[tuple[int, int]]:
+    """Return the positions of two different judgments for each pair that has some; the order of the rows is ignored.
+
+    >>> find_contradictions(np.array([1, 7, 2]), np.array([2, 8, 1]), np.array([1.0, 1.0, 0.0]))
+    [(0, 2)]
+    """
+    low, high = np.minimum(first, second), np.maximum(first, second)
+    order = np.lexsort((high, low))
+    begins = np.concatenate([[True], (np.diff(low[order]) != 0) | (np.diff(high[order]) != 0)])
+    earliest = order[np.flatnonzero(begins)]
+    pair = np.cumsum(begins) - 1
+    differs = np.flatnonzero(judged[order] != judged[earliest[pair]])
+    which, at = np.unique(pair[differs], return_index=True)
+    return sorted((int(earliest[one]), int(order[differs[other]])) for one, other in zip(which, at, strict=True))
+
+
+def _check_repeated_pairs(
+    first: np.ndarray, second: np.ndarray, scores: np.ndarray, names: Sequence[tuple[str, str]]
+) -> list[str]:
+    """Raise an error if one of two scores contradicts the other; return a note about pairs with several grades."""
+    found = find_contradictions(first, second, scores)
+    if not found:
+        return []
+    one, other = found[0]
+    if len(np.unique(scores)) == 2:
+        a, b = map(shorten_name, names[one])
+        count = f" ({len(found):,} pairs have both scores)" if len(found) > 1 else ""
+        raise ParameterError(
+            f"the pairs contain two scores, {scores[one]:g} and {scores[other]:g}, for the rows {a!r} and {b!r}{count}"
+            ": keep one score for each pair"
+        )
+    verb = "has" if len(found) == 1 else "have"
+    return [f"{plural(len(found), 'pair')} {verb} several different scores; each score counts as an example."]
 
 
 def _check_pairs(scores: np.ndarray) -> None:

@@ -120,7 +120,7 @@ def read_pairs(source: Any, missing: Missing = "error") -> NamedPairs:
     first, second, scores, dropped = triples.check(missing)
     pairs = NamedPairs(first, second, scores, dropped)
     if len(pairs) < 20:
-        raise TooFewRowsError(f"{where} has {plural(len(pairs), 'pair')}: need at least 20 to tell a gain from noise")
+        raise TooFewRowsError(f"{where} has {plural(len(pairs), 'pair')}: need at least 20")
     if pairs.scores.min() == pairs.scores.max():
         raise ParameterError(
             f"{where} assigns every pair the same score, {pairs.scores[0]:g}: need at least two distinct scores"

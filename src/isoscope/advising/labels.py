@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from isoscope._core.types import Metric
     from isoscope._io.progress import Progress
     from isoscope.advising.task import AdviceSettings, Rows
+    from isoscope.engines.engine import Engine
     from isoscope.stores.store import Store
     from isoscope.transforms.repair import Repair
 
@@ -114,9 +115,10 @@ class Labels(Task):
         if len(names) < 2:
             raise TooFewRowsError(f"every row has the label {names[0]}: need at least two distinct labels")
         if 2 * len(names) > len(self.labels):
+            copies = f" of {len(rows):,}" if len(first) < len(rows) else ""
             raise ParameterError(
-                f"{len(self.labels)} distinct rows have {plural(len(names), 'distinct label')}: need labels that "
-                "several rows share, not unique ids"
+                f"{len(self.labels):,} distinct rows{copies} have {plural(len(names), 'distinct label')}: need labels "
+                "that several distinct rows share, not unique ids"
             )
         self.seed = seed
         everything = np.arange(len(self.labels))
@@ -253,11 +255,11 @@ def halve_repair(repair: Repair) -> Repair:
     return repair
 
 
-def labels_task(store: Store, settings: AdviceSettings, progress: Progress) -> Labels:
+def labels_task(store: Store, settings: AdviceSettings, progress: Progress, engine: Engine | None = None) -> Labels:
     """Return the task of predicting the store's labels."""
     if "labels" not in store.columns:
         raise NotFoundError(f"{store.name} has no labels: pass the name of the label column")
-    rows = read_rows(store, NO_ROWS, settings.sample, settings.seed, progress)
+    rows = read_rows(store, NO_ROWS, settings.sample, settings.seed, progress, engine)
     labels = store.column("labels", rows.numbers)
     assert labels is not None
     task = Labels(rows, labels, settings.metric, settings.folds, settings.seed, new_rows=settings.new_rows)
@@ -266,9 +268,11 @@ def labels_task(store: Store, settings: AdviceSettings, progress: Progress) -> L
     return task
 
 
-def unlabeled_task(store: Store, settings: AdviceSettings, progress: Progress) -> Unlabeled:
+def unlabeled_task(
+    store: Store, settings: AdviceSettings, progress: Progress, engine: Engine | None = None
+) -> Unlabeled:
     """Return the task that needs only the vectors."""
-    rows = read_rows(store, NO_ROWS, settings.sample, settings.seed, progress)
+    rows = read_rows(store, NO_ROWS, settings.sample, settings.seed, progress, engine)
     task = Unlabeled(rows, settings.metric, settings.folds, settings.seed, new_rows=settings.new_rows)
     note_rows(task)
     note_sample(task)

@@ -54,7 +54,7 @@ def find_rows(store: Store, names: Sequence[str], what: str) -> Match:
         return best
     odd = next(name for name, number in zip(names, numbers, strict=True) if not 0 <= number < len(store))
     raise NotFoundError(
-        f"{what} refer to {_shorten(odd)!r}, but {store.name} has no ids, and its rows are numbered from 0 to "
+        f"{what} refer to {shorten_name(odd)!r}, but {store.name} has no ids, and its rows are numbered from 0 to "
         f"{len(store) - 1:,}: pass the ids ({_IDS_HINT})"
     )
 
@@ -73,8 +73,8 @@ def _look_up(store: Store, role: str, names: Sequence[str], what: str) -> Match:
         shared = next((name for name in names if counts[name] > 1), None)
         if shared is not None:
             raise ParameterError(
-                f"{what} refer to the id {_shorten(shared)!r}, which {counts[shared]:,} rows of {store.name} share: "
-                "need unique ids"
+                f"{what} refer to the id {shorten_name(shared)!r}, which {counts[shared]:,} rows of {store.name} share"
+                ": need unique ids"
             )
     return Match(np.fromiter((known.get(name, -1) for name in names), np.int64, len(names)), _NAMED_BY[role])
 
@@ -84,7 +84,8 @@ def _parse_row_number(name: str) -> int:
     return int(name) if is_number and (name == "0" or name[0] != "0") else -1
 
 
-def _shorten(name: str) -> str:
+def shorten_name(name: str) -> str:
+    """Return a name, such as a long text, with at most 60 characters."""
     return name if len(name) <= 60 else name[:57] + "…"
 
 
@@ -164,7 +165,7 @@ def check_known(names: Sequence[str], match: Match, what: str, store: Store) -> 
         advice = f"pass the ids ({_IDS_HINT})"
     raise NotFoundError(
         f"{what} refer to {plural(len(missing), 'row')} that {store.name} does not contain (compared with its "
-        f"{match.by}), such as {_shorten(missing[0])!r}: {advice}"
+        f"{match.by}), such as {shorten_name(missing[0])!r}: {advice}"
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from isoscope._core.arrays import blocks, unit_rows
-from isoscope._core.errors import MissingValueError, ShapeError, TooFewRowsError, was_dropped
+from isoscope._core.errors import MissingValueError, ParameterError, ShapeError, TooFewRowsError, was_dropped
 from isoscope._core.memory import tile_bytes
 from isoscope._core.missing import DROP_HINT
 from isoscope.advising.inference import ExampleScores, Units
@@ -18,6 +18,7 @@ from isoscope.advising.task import (
     Round,
     Task,
     check_folds,
+    note_kept_zeros,
     note_rows,
     read_rows,
     row_identity,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from isoscope._core.types import Metric
     from isoscope._io.progress import Progress
     from isoscope.advising.task import AdviceSettings, Rows
+    from isoscope.engines.engine import Engine
     from isoscope.stores.store import Store
     from isoscope.transforms.repair import Repair
 
@@ -75,8 +77,6 @@ def top_k(queries: np.ndarray, corpus: np.ndarray, k: int, metric: Metric, *, ex
 
 NDCG_DEPTH, RECALL_DEPTH = 10, 100
 """The number of results that nDCG and recall look at."""
-
-_INCOMPLETE = "with a missing value"
 
 
 class Retrieval(Task):
@@ -172,7 +172,9 @@ def _dcg(gains: list[float]) -> float:
     return float(np.sum(np.asarray(gains) / np.log2(np.arange(2, len(gains) + 2))))
 
 
-def retrieval_task(store: Store, queries: Store, qrels: Any, settings: AdviceSettings, progress: Progress) -> Retrieval:
+def retrieval_task(
+    store: Store, queries: Store, qrels: Any, settings: AdviceSettings, progress: Progress, engine: Engine | None = None
+) -> Retrieval:
     """Return the task of finding the store's relevant documents for each query."""
     if queries.dim != store.dim:
         raise ShapeError(
@@ -186,6 +188,8 @@ def retrieval_task(store: Store, queries: Store, qrels: Any, settings: AdviceSet
         raise TooFewRowsError("no relevance in qrels is above 0: need at least one relevant document")
     names = list(judged)
     found_queries = find_rows(queries, names, "the qrels")
+    if found_queries.unknown.all():
+        _check_swapped(store, queries, judged)
     unknown = count_unknown(names, found_queries, "the qrels", queries, settings.missing)
     documents = list(dict.fromkeys(document for of in judged.values() for document in of))
     found = find_rows(store, documents, "the qrels")
@@ -198,7 +202,7 @@ def retrieval_task(store: Store, queries: Store, qrels: Any, settings: AdviceSet
     ).reshape(-1, 2)
     sides = Side(queries, found_queries, pairs[:, 0]), Side(store, found, pairs[:, 1])
     notes = check_numbering(sides, np.ones(len(pairs)), "the qrels", settings.seed)
-    rows = read_rows(store, pairs[:, 1], settings.sample, settings.seed, progress)
+    rows = read_rows(store, pairs[:, 1], settings.sample, settings.seed, progress, engine)
     judged_rows = np.fromiter(row_of.values(), np.int64, len(row_of))
     known, places = rows.contains(judged_rows), rows.places(judged_rows)
     place_of = {
@@ -210,7 +214,7 @@ def retrieval_task(store: Store, queries: Store, qrels: Any, settings: AdviceSet
         if of and query_rows[name] >= 0:
             kept.append(query_rows[name])
             relevant.append(of)
-    vectors, usable = _read_queries(queries, np.asarray(kept, np.int64), rows.vectors.dtype)
+    vectors, usable = _read_queries(queries, np.asarray(kept, np.int64), rows.vectors.dtype, settings)
     relevant = [of for of, use in zip(relevant, usable, strict=True) if use]
     task = Retrieval(
         rows, vectors, relevant, settings.metric, settings.folds, settings.seed, new_rows=settings.new_rows
@@ -221,21 +225,50 @@ def retrieval_task(store: Store, queries: Store, qrels: Any, settings: AdviceSet
         nouns = "query or document" if unknown == 1 else "queries or documents"
         task.notes.append(f"Judgments that refer to {unknown:,} unknown {nouns} were dropped.")
     if read.dropped:
-        task.notes.append(was_dropped(read.dropped, "judgment", _INCOMPLETE) + ".")
+        task.notes.append(was_dropped(read.dropped, "judgment", "with a missing value") + ".")
     if not usable.all():
-        task.notes.append(was_dropped(int((~usable).sum()), "judged query", _INCOMPLETE) + ".")
+        count = int((~usable).sum())
+        task.notes.append(
+            f"{was_dropped(count, 'judged query')}: {'it is' if count == 1 else 'they are'} incomplete or all zeros."
+        )
+    if zero := int((~vectors.any(axis=1)).sum()):
+        task.notes.append(note_kept_zeros(zero, "query", task.metric))
     if len(queries) > len(kept):
-        task.notes.append(f"{len(queries) - len(kept):,} of {len(queries):,} queries have no relevant document.")
+        count = len(queries) - len(kept)
+        have = "has" if count == 1 else "have"
+        task.notes.append(f"{count:,} of {len(queries):,} queries {have} no relevant document.")
     return task
 
 
-def _read_queries(queries: Store, rows: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """Return the vectors of the usable queries, and which queries are usable; queries to drop contain NaN."""
+def _check_swapped(store: Store, queries: Store, judged: dict[str, dict[str, float]]) -> None:
+    """Raise an error if the qrels name rows of the store as queries, and queries as documents."""
+    documents = [document for of in judged.values() for document in of]
+    if all(
+        "ids" in side.columns and not find_rows(side, names, "the qrels").unknown.all()
+        for side, names in ((store, list(judged)), (queries, documents))
+    ):
+        raise ParameterError(
+            f"the qrels name rows of {store.name} as queries and rows of {queries.name} as documents: swap the source "
+            "and the queries, or the first two columns of the qrels"
+        )
+
+
+def _read_queries(
+    queries: Store, rows: np.ndarray, dtype: np.dtype, settings: AdviceSettings
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the vectors of the usable queries, and which queries are usable."""
     vectors = queries.take(rows)
     usable = np.isfinite(vectors).all(axis=1)
-    if not queries.drops_rows and not usable.all():
+    drops_missing = settings.missing == "drop" or (queries.drops_rows and settings.zeros == "keep")
+    if not drops_missing and not usable.all():
         raise MissingValueError(
             f"{queries.name} contains NaN or infinity, first in row {int(rows[np.argmin(usable)])}: fix these rows, or "
             f"{DROP_HINT}"
+        )
+    if settings.zeros == "drop":
+        usable &= vectors.any(axis=1)
+    if len(usable) and not usable.any():
+        raise MissingValueError(
+            f"all judged rows of {queries.name} are incomplete or all zeros: embed the queries again"
         )
     return vectors[usable].astype(dtype), usable

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from isoscope._core.arrays import check_integer, to_numpy
-from isoscope._core.errors import ParameterError, TooFewRowsError, plural
+from isoscope._core.errors import MissingValueError, ParameterError, TooFewRowsError, plural
 from isoscope._core.memory import limit_sample_size
-from isoscope._core.missing import check_missing, check_zeros
+from isoscope._core.missing import check_missing, check_zeros, note_dropped_rows
 from isoscope._core.random import check_seed
 from isoscope.auditing.measure import MIN_SAMPLE
+from isoscope.engines.engine import LocalEngine, Tally
 from isoscope.sketching.sketch import Sketch
 from isoscope.stores.sampling import Sampler
 from isoscope.stores.store import check_finite_rows
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from isoscope._core.types import Metric, Missing, Zeros
     from isoscope._io.progress import Progress
     from isoscope.advising.inference import ExampleScores, Units
-    from isoscope.stores.store import Store
+    from isoscope.engines.engine import Engine
+    from isoscope.stores.sampling import Sample
+    from isoscope.stores.store import Batch, Store
     from isoscope.transforms.repair import Repair
 
 NO_ROWS = np.empty(0, np.int64)
@@ -118,9 +121,10 @@ def row_identity(X: np.ndarray) -> np.ndarray:
 def check_folds(folds: int, examples: int, example: str) -> None:
     """Raise an error if there are too few examples for this number of folds."""
     if examples < 4 * folds:
+        fewer = ", or fewer folds" if examples >= 8 else ""
         raise TooFewRowsError(
             f"{plural(examples, example)} {'is' if examples == 1 else 'are'} too few for {folds} folds: need at least "
-            f"{4 * folds}, or fewer folds"
+            f"{4 * folds}{fewer}"
         )
 
 
@@ -171,53 +175,112 @@ class Rows:
         )
 
 
-def read_rows(
-    store: Store, needed: np.ndarray, size: int, seed: int, progress: Progress, stage: str = "reading"
-) -> Rows:
-    """Return the rows with these numbers and a uniform random sample of `size` rows, in one pass over the store."""
-    needed = np.unique(needed)
-    size = limit_sample_size(size, store.dim, 2 * store.dtype.itemsize)  # the rows, and their repaired copies
-    sampler = Sampler(size, seed)
-    kept, numbers, total, dropped = [], [], Sketch(), 0
-    for batch in store.batches():
-        vectors = to_numpy(batch.vectors)
-        low, high = np.searchsorted(needed, (batch.start, batch.start + len(vectors)))
-        wanted = needed[low:high] - batch.start
-        complete = vectors
-        if not store.drops_rows:
-            check_finite_rows(vectors, store.name, batch.start)
+class RowsTally(Tally):
+    """A tally of the rows with the needed numbers, which increase, a random sample, and the sketch of all rows."""
+
+    def __init__(self, needed: np.ndarray, size: int, seed: int, store: Store):
+        self.needed, self.name, self.drops_rows = needed, store.name, store.drops_rows
+        self.sampler = Sampler(size, seed)
+        self.found: list[tuple[np.ndarray, np.ndarray]] = []
+        self.sketch, self.dropped = Sketch(), 0
+
+    def watch(self, batch: Batch) -> None:
+        """Pass the next batch to the sampler."""
+        self.sampler.offer(batch)
+
+    def summarize(self, item: Batch) -> tuple[np.ndarray, np.ndarray, Sketch, int]:
+        """Return the numbers and vectors of the needed rows of a batch, its sketch, and how many rows were dropped."""
+        vectors = to_numpy(item.vectors)
+        low, high = np.searchsorted(self.needed, (item.start, item.start + len(vectors)))
+        wanted, complete = self.needed[low:high] - item.start, vectors
+        if not self.drops_rows:
+            check_finite_rows(vectors, self.name, item.start)
         elif not (finite := np.isfinite(vectors).all(axis=1)).all():
             complete, wanted = vectors[finite], wanted[finite[wanted]]
-        kept.append(vectors[wanted].copy())
-        numbers.append(batch.start + wanted)
-        sampler.offer(batch)
-        total = total + Sketch.of(complete, first=batch.start)
-        dropped += len(vectors) - len(complete)
-        progress(stage, batch.start + len(vectors), batch.share)
-    sample = sampler.sample()
+        sketch = Sketch.of(complete, first=item.start)
+        return item.start + wanted, vectors[wanted].copy(), sketch, len(vectors) - len(complete)
+
+    def add(self, part: tuple[np.ndarray, np.ndarray, Sketch, int]) -> None:
+        """Add the rows and the sums of the next batch."""
+        numbers, vectors, sketch, dropped = part
+        self.found.append((numbers, vectors))
+        self.sketch, self.dropped = self.sketch + sketch, self.dropped + dropped
+
+    def partial_result(self) -> tuple[list[tuple[np.ndarray, np.ndarray]], Sample, Sketch, int]:
+        """Return the rows, the sample and the sums so far."""
+        return self.found, self.sampler.sample(), self.sketch, self.dropped
+
+    def join(self, gathered: tuple[list[tuple[np.ndarray, np.ndarray]], Sample, Sketch, int]) -> None:
+        """Add the partial result of later rows."""
+        found, sample, sketch, dropped = gathered
+        self.found += found
+        self.sampler.join(sample)
+        self.sketch, self.dropped = self.sketch + sketch, self.dropped + dropped
+
+    def share(self, first: int, rows: int) -> np.ndarray:
+        """Return the numbers of the needed rows among these rows."""
+        low, high = np.searchsorted(self.needed, (first, first + rows))
+        return self.needed[low:high]
+
+    def narrow(self, share: np.ndarray) -> None:
+        """Search only for the needed rows of a share."""
+        self.needed = share
+
+    def expect(self, rows: int) -> None:
+        """Set the total number of rows, so that rows that cannot be in the sample are skipped."""
+        self.sampler.expect(rows)
+
+    def fell_short(self) -> bool:
+        """Return whether the sample may lack rows that it should contain."""
+        return self.sampler.fell_short() and self.sketch.n > self.sampler.pool_size
+
+
+def read_rows(
+    store: Store,
+    needed: np.ndarray,
+    size: int,
+    seed: int,
+    progress: Progress,
+    engine: Engine | None = None,
+) -> Rows:
+    """Return the rows with these numbers and a uniform random sample of `size` rows, in one pass over the store."""
+    size = limit_sample_size(size, store.dim, 2 * store.dtype.itemsize)  # the rows, and their repaired copies
+    tally = (engine or LocalEngine()).tally(RowsTally(np.unique(needed), size, seed, store), store, progress)
+    if not tally.sketch.n:
+        raise MissingValueError(f"all rows of {store.name} are incomplete or all zeros: need at least one other row")
+    sample = tally.sampler.sample()
     others = ~np.isin(sample.rows, needed)
-    kept.append(sample.vectors[others])
-    numbers.append(sample.rows[others])
-    joined, order = np.concatenate(kept), np.concatenate(numbers)
+    joined = np.concatenate([*(vectors for _, vectors in tally.found), sample.vectors[others]])
+    order = np.concatenate([*(numbers for numbers, _ in tally.found), sample.rows[others]])
     if joined.dtype not in (np.float32, np.float64):
         joined = joined.astype(np.float32)
     back = np.argsort(order)
     sampled = np.isin(order[back], sample.rows)
-    return Rows(np.ascontiguousarray(joined[back]), order[back], total.n, total, sampled, dropped)
+    sketch = tally.sketch
+    return Rows(np.ascontiguousarray(joined[back]), order[back], sketch.n, sketch, sampled, tally.dropped)
 
 
 def note_rows(task: Task) -> None:
     """Add notes about rows that were dropped, rows of zeros, and a sample."""
     corpus = task.corpus
     if corpus.dropped:
-        everything = corpus.total + corpus.dropped
-        task.notes.append(f"{corpus.dropped:,} of {everything:,} rows were dropped: they are incomplete or all zeros.")
+        task.notes.append(note_dropped_rows(corpus.dropped, corpus.total + corpus.dropped))
     if corpus.sketch.zeros:
-        has = "is" if corpus.sketch.zeros == 1 else "are"
-        task.notes.append(
-            f'{plural(corpus.sketch.zeros, "row")} of zeros {has} included; pass zeros="drop" (CLI: --zeros drop) to '
-            "leave them out."
-        )
+        task.notes.append(note_kept_zeros(corpus.sketch.zeros, "row", task.metric))
+
+
+def note_kept_zeros(count: int, noun: str, metric: Metric) -> str:
+    """Return a note about rows or queries of zeros that take part in a task.
+
+    >>> note_kept_zeros(1, "row", "cosine")
+    '1 row of zeros is included, and its cosine counts as 0; to drop it, pass zeros="drop" (CLI: --zeros drop).'
+    """
+    verb, owner, them = ("is", "its", "it") if count == 1 else ("are", "their", "them")
+    cosine = f", and {owner} cosine counts as 0" if metric == "cosine" else ""
+    return (
+        f"{plural(count, noun)} of zeros {verb} included{cosine}; to drop {them}, pass "
+        'zeros="drop" (CLI: --zeros drop).'
+    )
 
 
 def note_sample(task: Task) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from isoscope._core.types import Column, Missing, Zeros
     from isoscope._io.progress import Progress
     from isoscope.advising.task import AdviceSettings, Task
+    from isoscope.engines.engine import Engine
     from isoscope.stores.store import Store
 
 
@@ -71,18 +72,35 @@ class TaskInputs:
         )
         if self.queries is None:
             return store, None, notes
-        queries, more = open_one_layer(self.queries, None, default=store.layer, ids=self.query_ids, missing=missing)
+        queries, more = open_queries(self.queries, store, self.query_ids, missing, zeros)
         return store, queries, notes + more
 
-    def open_task(self, store: Store, queries: Store | None, settings: AdviceSettings, progress: Progress) -> Task:
-        """Read the judgments and the rows that they need; without judgments, neighbors are the task."""
+    def open_task(
+        self,
+        store: Store,
+        queries: Store | None,
+        settings: AdviceSettings,
+        progress: Progress,
+        engine: Engine | None = None,
+    ) -> Task:
+        """Read the judgments and the rows that they need; without judgments, neighbors are the task.
+
+        The engine reads the rows of the source; this process reads ids, labels, judgments and queries.
+        """
         if self.pairs is not None:
-            return pairs_task(store, self.pairs, settings, progress)
+            return pairs_task(store, self.pairs, settings, progress, engine)
         if queries is not None:
-            return retrieval_task(store, queries, self.qrels, settings, progress)
+            return retrieval_task(store, queries, self.qrels, settings, progress, engine)
         if self.labels is not None:
-            return labels_task(store, settings, progress)
-        return unlabeled_task(store, settings, progress)
+            return labels_task(store, settings, progress, engine)
+        return unlabeled_task(store, settings, progress, engine)
+
+
+def open_queries(
+    queries: Any, store: Store, ids: Column | None, missing: Missing, zeros: Zeros
+) -> tuple[Store, list[str]]:
+    """Open query vectors, by default of the same layer as the store; return them, and notes for the reader."""
+    return open_one_layer(queries, None, default=store.layer, ids=ids, missing=missing, zeros=zeros)
 
 
 def open_one_layer(

@@ -10,7 +10,7 @@ import numpy as np
 
 from isoscope._core.arrays import check_integer, nonzero_rows, unit_rows
 from isoscope._core.cosine_histogram import CosineCounter
-from isoscope._core.errors import InputError, ParameterError, ShapeError, TooFewRowsError
+from isoscope._core.errors import InputError, ParameterError, ShapeError, TooFewRowsError, plural
 from isoscope._core.memory import limit_sample_size
 from isoscope._core.missing import check_missing, check_zeros, drop_policy
 from isoscope._core.pairs import NeighborSearch, nearest_neighbors
@@ -324,8 +324,8 @@ def _check_measurable(name: str, sketch: Sketch, sample: Sample) -> None:
     """Raise an error if there are too few rows, too many zero rows, or norms that are out of range."""
     if sketch.n < 4 or sketch.d < 2:
         raise TooFewRowsError(
-            f"{name} has {sketch.n} vectors with {sketch.d} dimensions: an audit needs at least 4 vectors and at "
-            "least 2 dimensions"
+            f"{name} has {plural(sketch.n, 'vector')} with {plural(sketch.d, 'dimension')}: an audit needs "
+            "at least 4 vectors and at least 2 dimensions"
         )
     if sketch.n - sketch.zeros < 2:
         raise TooFewRowsError(

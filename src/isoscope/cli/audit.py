@@ -335,6 +335,7 @@ def _comparison_dict(results: list[Any], **more: Any) -> dict[str, Any]:
 
 @commands.command(context_settings={"ignore_unknown_options": True})  # -0.5 is a cosine, not an option
 def similarity(
+    context: typer.Context,
     arguments: Annotated[
         list[str],
         typer.Argument(
@@ -375,14 +376,13 @@ def similarity(
     from isoscope.auditing.similarity import Similarity
 
     if model is not None:
-        if queries is not None:
-            raise ParameterError("--model needs no data, but --queries was passed: pass only one of them")
+        _check_model_alone(context)
         _print_known_model(model, [_parse_cosine(each, before="omit SOURCE with --model") for each in arguments])
         return
     source, *rest = arguments
     if not rest:
         raise ParameterError(f"{source} is the only argument: need a source and at least one cosine, or --model NAME")
-    cosines = [_parse_cosine(each) for each in rest]
+    cosines = [_parse_cosine(each, before="pass SOURCE first, then the cosines") for each in rest]
     settings = Settings(sample=sample, seed=seed, **parse_policy(missing, zeros))
     with open_engine(engine, scheduler, workers) as running, InterruptibleProgressBar() as bar:
         store = open_source(source, columns, layer=layer, missing=missing, zeros=zeros)
@@ -399,10 +399,22 @@ def similarity(
         print(_describe_cosine(cosine, percentiles, pairs, nearest))
 
 
+def _check_model_alone(context: typer.Context) -> None:
+    """Reject options that concern vectors if --model answers without them."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name not in ("arguments", "model") and source is not None and source.name == "COMMANDLINE":
+            raise ParameterError(
+                f"--model needs no vectors, but {parameter.opts[0]} was passed: omit it, or omit --model"
+            )
+
+
 def _parse_cosine(text: str, before: str = "") -> float:
     try:
         cosine = float(text)
     except ValueError:
+        if text.startswith("--"):
+            raise ParameterError(f"similarity has no option {text}: see isoscope similarity --help") from None
         hint = f"; {before}" if before else ""
         raise ParameterError(f"the cosine is {text!r}: need a number from -1 to 1{hint}") from None
     if not -1 <= cosine <= 1:

@@ -129,7 +129,6 @@ def compress(
     check_output_folders(html, json)
     check_repair_folder(output, "quantizer")
     roles = parse_task_columns("compress", columns, ids)
-    has_engine = engine is not None or scheduler is not None or workers is not None
     with InterruptibleProgressBar() as bar, open_engine(engine, scheduler, workers) as running:
         result = run_compress(
             source,
@@ -148,7 +147,7 @@ def compress(
             sample=sample,
             seed=seed,
             **parse_policy(missing, zeros),
-            engine=running if has_engine else "local",
+            engine=running,
             progress=bar,
             **roles,
         )

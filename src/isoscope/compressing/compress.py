@@ -123,7 +123,7 @@ def compress(
     zeros : {"keep", "drop"}
         Keep rows of zeros, or drop them. Cosine is undefined for them, so recall is always measured without them.
     engine : {"local", "dask"}, address of a Dask scheduler, or dask.distributed.Client
-        The engine that reads the source; only without a task.
+        Where the rows of the source are read. This process reads judgments, labels and queries.
     progress : bool or function
         Whether to show a progress bar; or a function that is called with the stage, the number of rows read and the
         share of the work done (0 to 1).
@@ -151,8 +151,6 @@ def compress(
     )
     inputs = TaskInputs(source, pairs, queries, qrels, labels, vectors, ids, query_ids, text, layer)
     has_task = any(each is not None for each in (pairs, queries, labels))
-    if has_task and engine != "local":
-        raise ParameterError("engine cannot be combined with a task: omit engine (CLI: --engine) or the task")
     store, query_store, notes = inputs.open_stores(missing, zeros)
     settings = replace(settings, layer=store.layer)
     if store.dim < 2:
@@ -160,7 +158,7 @@ def compress(
     with show_progress(progress) as report, open_engine(engine) as running:
         task: Task | NeighborRecall
         if has_task:
-            task = inputs.open_task(store, query_store, settings.for_task(), report)
+            task = inputs.open_task(store, query_store, settings.for_task(), report, running)
             notes, total = notes + task.notes, task.corpus.total
         else:
             task, more, total = _open_recall(store, settings, running, report)

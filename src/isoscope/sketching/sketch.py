@@ -565,9 +565,10 @@ def _sketch_chunk(
     finite = ~np.isnan(norms)
     m = int(finite.sum())
     if m < n and missing == "error":
+        verb, them = ("contains", "it") if n - m == 1 else ("contain", "them")
         raise MissingValueError(
-            f"{n - m} of the {n} rows {first}…{first + n - 1} contain NaN or infinity, first in row "
-            f"{first + int(np.argmin(finite))}: fix them, or {DROP_HINT}"
+            f"{n - m} of the {n} rows {first}…{first + n - 1} {verb} NaN or infinity, first in row "
+            f"{first + int(np.argmin(finite))}: fix {them}, or {DROP_HINT}"
         )
     if not m:
         return Sketch(nonfinite=n)

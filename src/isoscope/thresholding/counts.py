@@ -12,6 +12,8 @@ import numpy as np
 from isoscope._core.arrays import blocks
 from isoscope._core.errors import ParameterError, TooFewRowsError, plural
 from isoscope._core.memory import tile_bytes
+from isoscope.advising.graded_pairs import find_contradictions
+from isoscope.advising.matching import shorten_name
 from isoscope.advising.retrieval import prepare, similarity
 
 if TYPE_CHECKING:
@@ -131,6 +133,7 @@ class GradedExamples(_IndependentExamples):
 
     def __init__(self, task: GradedPairs, match_from: float | None, recall: float | None):
         is_match = find_matches(task.grades, match_from)
+        _check_repeated_pairs(task, is_match)
         used, sides = np.unique([task.first, task.second], return_inverse=True)
         unit = prepare(task.rows.vectors[used], "cosine")
         first, second = (unit[side] for side in sides.reshape(2, -1))
@@ -158,6 +161,8 @@ class QueryExamples(_IndependentExamples):
         if not sum(map(len, relevant)):
             grades = sorted({grade for of in task.relevant for grade in of.values()})
             raise ParameterError(f"no judgment has at least the grade {match_from:g}: the grades are {_list(grades)}")
+        if all(len(of) == task.rows.total for of in relevant):
+            raise ParameterError("every document is relevant for every query: need documents that are not relevant")
         judged = np.unique(np.concatenate([list(of) for of in task.relevant])).astype(np.int64)
         weights = np.ones(len(documents))
         if task.rows.total > len(documents):
@@ -286,6 +291,17 @@ def find_matches(grades: np.ndarray, match_from: float | None) -> np.ndarray:
         which = "every pair is a match" if is_match.all() else "no pair is a match"
         raise ParameterError(f"with match_from {match_from:g}, {which}: the grades are {_list(distinct.tolist())}")
     return np.asarray(is_match)
+
+
+def _check_repeated_pairs(task: GradedPairs, is_match: np.ndarray) -> None:
+    """Raise an error if a pair is judged both as a match and as no match."""
+    for one, other in find_contradictions(task.first, task.second, is_match):
+        match, no_match = (one, other) if is_match[one] else (other, one)
+        a, b = map(shorten_name, task.names[one])
+        raise ParameterError(
+            f"the rows {a!r} and {b!r} are judged both as a match (score {task.grades[match]:g}) and as no match "
+            f"(score {task.grades[no_match]:g}): keep one score for each pair, such as the mean"
+        )
 
 
 def _list(grades: list[float]) -> str:

@@ -93,16 +93,21 @@ def find_model(model: str) -> RegistryEntry:
     """
     entries = load_registry()
     folder = expand_user(model)
-    if folder.is_dir():
+    if model.strip() and folder.is_dir():
         return _find_folder(folder, entries)
     known = {each.lower(): entry for entry in entries.values() for each in (entry.name,)}
     known |= {entry.model.lower(): entry for entry in entries.values() if _is_original(entry)}
     if model.lower() in known:
         return known[model.lower()]
+    if not model.strip():
+        raise ParameterError("the name of the model is empty: pass a name or a model folder")
     short = model.rsplit("/", 1)[-1].lower()
     for entry in entries.values():
         if short == entry.name.lower():
-            return entry
+            raise NotFoundError(
+                f"{model} is not in the registry, only {entry.model}: pass {entry.name}, or pass your own vectors as "
+                "SOURCE"
+            )
         if short == _short_name(entry):
             raise NotFoundError(
                 f"the registry has no entry for the original {model}, only for a copy with {entry.precision} weights: "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +14,11 @@ from isoscope._core.errors import TooFewRowsError
 from isoscope._core.threads import map_in_threads
 from isoscope.thresholding.cuts import Share
 
+HIGHEST_RATE = 0.5
+"""The highest false-match rate that can be requested."""
+_ROUNDING = 1e-6  # cosines that differ by less are equal
+NEARLY_ONE = 1 - _ROUNDING
+"""A pair with a higher cosine counts as a pair of copies."""
 MIN_COUNT = 50
 """A rate is counted if at least this many pairs of the sample are above its cut."""
 TOLERANCE = 2.0
@@ -29,7 +35,7 @@ _BLOCK = 1_024  # rows of a tile of cosines
 _PILOT = 2_000  # rows for a first estimate of the lowest cosine to keep
 _KEPT = 20  # times as many pairs are kept as there are above the cut, for the interval
 _MOST_KEPT = 4_000_000  # pairs in memory
-_NEARLY_ONE = 1 - 1e-6
+_MOST_NEEDED = 10_000_000  # a message does not ask for more rows
 _CURVE_POINTS = 80
 
 
@@ -141,13 +147,13 @@ class TailCut:
     """The cut for a false-match rate."""
 
     cut: float | None
-    """None if more pairs than requested are copies of each other."""
+    """None if more pairs than requested share the highest cosine, such as copies with a cosine of 1."""
     low: float | None
     high: float | None
     rate: Share | None
     """The share of pairs above the cut, counted on the sample; None if the cut is extrapolated."""
     count: int
-    """The number of pairs of the sample above the cut."""
+    """The number of pairs of the sample above the cut; without a cut, that of the pairs with the highest cosine."""
     pairs: int
     """The number of pairs of the sample."""
     passed: int | None = None
@@ -158,13 +164,36 @@ class TailCut:
     """Cosines, and the share of pairs with at least this cosine."""
 
 
-def needed_rows(rate: float) -> int:
-    """Return the number of rows with enough pairs to count a rate.
+def needed_rows(rate: float, queries: int | None = None) -> float:
+    """Return the number of rows with enough pairs, of two rows or of a query and a row, to count a rate.
 
-    >>> needed_rows(1e-4)
-    1001
+    >>> needed_rows(1e-4), needed_rows(1e-4, 500)
+    (1001, 1000)
     """
-    return math.ceil((1 + math.sqrt(1 + 8 * MIN_COUNT / rate)) / 2)
+    number = MIN_COUNT / rate / queries if queries else (1 + math.sqrt(1 + 8 * MIN_COUNT / rate)) / 2
+    return math.ceil(number) if math.isfinite(number) else math.inf
+
+
+def is_within_reach(rate: float, sizes: tuple[int, int], within: bool) -> bool:
+    """Return whether sources of these sizes have enough pairs to count a rate, or at least to extrapolate to it."""
+    return _MOST_BEYOND * rate * count_pairs(sizes, within) >= MIN_COUNT
+
+
+def limit_pairs(
+    rows: np.ndarray, others: np.ndarray | None, rate: float, seed: int
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the rows, or a random part of them if the pairs above the cut would not fit into memory."""
+    sizes = len(rows), len(rows if others is None else others)
+    expected = rate * count_pairs(sizes, others is None)
+    if expected <= _MOST_KEPT / 2:
+        return rows, others
+    rng, share = np.random.default_rng(seed), math.sqrt(_MOST_KEPT / 2 / expected)
+    parts = [
+        side if side is None else side[np.sort(rng.permutation(len(side))[: math.ceil(share * len(side))])]
+        for side in (rows, others)
+    ]
+    assert parts[0] is not None
+    return parts[0], parts[1]
 
 
 def find_tail_cut(rows: np.ndarray, others: np.ndarray | None, rate: float, confidence: float, seed: int) -> TailCut:
@@ -187,26 +216,42 @@ def find_tail_cut(rows: np.ndarray, others: np.ndarray | None, rate: float, conf
 
 
 def _refusal(rate: float, pairs: int, sizes: tuple[int, int], within: bool, reason: str) -> str:
-    need = (
-        f"{needed_rows(rate):,} rows"
-        if within
-        else f"{math.ceil(MIN_COUNT / rate / sizes[0]):,} documents for {sizes[0]:,} queries"
-    )
+    rows = needed_rows(rate, None if within else sizes[0])
+    least = _round_up(MIN_COUNT / pairs)
+    needs = []
+    if rows <= _MOST_NEEDED:
+        needs.append(f"about {rows:,} rows" + ("" if within else f" for {sizes[0]:,} queries"))
+    if least <= HIGHEST_RATE:
+        needs.append(f"a rate of at least {least:g}")
+    if not needs:
+        needs.append(f"a higher rate and more rows, such as {needed_rows(1e-4):,} rows for a rate of 0.0001")
     return (
-        f"{pairs:,} pairs are too few to count a false-match rate of {rate:g}, and {reason}: need about {need}, or a "
-        f"rate of at least {MIN_COUNT / pairs:.1g}"
+        f"{'1 pair is' if pairs == 1 else f'{pairs:,} pairs are'} too few to count a false-match rate of {rate:g}, and "
+        f"{reason}: need {', or '.join(needs)}"
     )
+
+
+def _round_up(rate: float) -> float:
+    """Return a rate rounded up to one significant digit.
+
+    >>> _round_up(3.2e-6), _round_up(1e-4)
+    (4e-06, 0.0001)
+    """
+    unit = math.floor(math.log10(rate))
+    return float(f"{math.ceil(rate / 10.0**unit - 1e-9)}e{unit}")
 
 
 def _count_cut(tail: Tail, rate: float, confidence: float) -> TailCut:
     cosines, pairs = tail.cosines, tail.pairs
     count = int(rate * pairs + 1e-9)
-    while 0 < count < len(cosines) and cosines[count - 1] - cosines[count] <= 0:  # equal cosines stay together
+    is_copy = count > 0 and cosines[count - 1] > NEARLY_ONE
+    next_cosine = cosines[min(count, len(cosines) - 1)]
+    while 0 < count < len(cosines) and cosines[count - 1] - next_cosine <= _ROUNDING:  # equal cosines stay together
         count -= 1
     curve = _make_curve(tail)
-    if count == 0 or cosines[count - 1] > _NEARLY_ONE:
-        copies = int(np.searchsorted(-cosines, -_NEARLY_ONE))
-        return TailCut(None, None, None, tail.rate(max(copies, 1), confidence), copies, pairs, curve=curve)
+    if count == 0 or is_copy:
+        highest = int(np.searchsorted(-cosines, _ROUNDING - float(cosines[0]), side="right"))
+        return TailCut(None, None, None, tail.rate(highest, confidence), highest, pairs, curve=curve)
     next_cosine = cosines[count] if count < len(cosines) else cosines[count - 1]
     cut = float(cosines[count - 1] + next_cosine) / 2
     low, high = _cut_interval(tail, rate, confidence)
@@ -215,18 +260,19 @@ def _count_cut(tail: Tail, rate: float, confidence: float) -> TailCut:
 
 def _cut_interval(tail: Tail, rate: float, confidence: float) -> tuple[float, float]:
     """Return the cosines between which the cut lies: those at which the rate does not differ significantly."""
-    expected = rate * tail.pairs
-    counts = np.unique(np.geomspace(max(expected / _KEPT, 1), len(tail.cosines), 400).astype(np.int64))
-    low = high = max(int(expected), 1)
-    for count in counts[counts > expected]:
-        if tail.rate(int(count), confidence).low > rate:
-            break
-        low = int(count)
-    for count in counts[counts < expected][::-1]:
-        if tail.rate(int(count), confidence).high < rate:
-            break
-        high = int(count)
+    expected = min(max(int(rate * tail.pairs), 1), len(tail.cosines))
+    low = _first(expected, len(tail.cosines), lambda count: tail.rate(count, confidence).low > rate)
+    high = _first(expected, 1, lambda count: tail.rate(count, confidence).high < rate)
     return float(tail.cosines[low - 1]), float(tail.cosines[high - 1])
+
+
+def _first(start: int, end: int, differs: Callable[[int], bool]) -> int:
+    """Return the first count on the way from `start` to `end` that differs significantly, or `end`, by bisection."""
+    near, far = start, end
+    while abs(far - near) > 1:
+        middle = (near + far) // 2
+        near, far = (near, middle) if differs(middle) else (middle, far)
+    return far
 
 
 def _make_curve(tail: Tail) -> tuple[np.ndarray, np.ndarray]:
@@ -259,7 +305,7 @@ def _extrapolate_cut(tail: Tail, rate: float, beyond: float, part: tuple[int, in
     passed = sum(factor <= TOLERANCE for factor in factors)
     expected = rate * pairs
     cut = _predict(tail.cosines, expected)
-    if passed < MIN_PASSED * TESTS or cut is None or cut > _NEARLY_ONE:
+    if passed < MIN_PASSED * TESTS or cut is None or cut > NEARLY_ONE:
         reason = (
             f"an extrapolation from parts of the rows predicted the rate within a factor of {TOLERANCE:g} in only "
             f"{passed} of {TESTS} tests"
