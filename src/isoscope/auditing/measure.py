@@ -428,8 +428,17 @@ def _list_overlaps(sample: Sample) -> dict[tuple[str, str], np.ndarray]:
 
 
 def count_queries(n: int, sample: int) -> int:
-    """Return the number of query rows for a search among n rows: all rows of a small store, else a limited number."""
+    """Return how many of the given queries are used for a search among n rows."""
     return n if n <= sample else min(max(sample * sample // n, _MIN_QUERIES), sample)
+
+
+def count_query_rows(n: int, sample: int) -> int:
+    """Return the number of rows of a sample whose neighbors are searched among all n rows.
+
+    This search takes at most half as long as the search within the sample, unless 1,000 rows take longer. Four times as
+    many rows would halve the intervals of the findings that use it.
+    """
+    return min(max(sample * sample // (4 * n), _MIN_QUERIES), sample)
 
 
 def count_lid_neighbors(n: int) -> int:
@@ -449,7 +458,7 @@ class _SampleSearch:
         if not self.enough:
             skipped["neighbors"] = f"{len(usable)} rows are nonzero: need at least 4 to measure nearest neighbors"
         elif len(sample) < sketch.n:
-            ask = sample.first(count_queries(sketch.n, len(sample)))
+            ask = sample.first(count_query_rows(sketch.n, len(sample)))
             self.ask = ask[np.isin(ask, usable)]
             k = count_lid_neighbors(sketch.n - (sketch.zeros if placed.metric == "cosine" else 0))
             self.search = NeighborSearch(
