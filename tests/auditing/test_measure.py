@@ -13,6 +13,7 @@ from isoscope.auditing.measure import (
     LIST_LENGTH,
     Settings,
     count_queries,
+    count_query_rows,
     measure,
     measure_cosines,
 )
@@ -171,6 +172,14 @@ def test_a_zero_row_is_not_a_neighbor_of_queries(rng):
 )
 def test_number_of_query_rows_is_bounded(n, sample, queries):
     assert count_queries(n, sample) == queries
+
+
+@pytest.mark.parametrize(
+    ("n", "sample", "rows"),
+    [(20_001, 20_000, 4_999), (50_000, 20_000, 2_000), (10**9, 20_000, 1_000), (10**6, 100, 100)],
+)
+def test_number_of_sampled_rows_that_search_among_all_rows_is_bounded(n, sample, rows):
+    assert count_query_rows(n, sample) == rows
 
 
 # errors

@@ -36,3 +36,12 @@ def test_rows_of_equal_length_have_identical_neighbor_lists(rng):
     X = rng.standard_normal((300, 12))
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     assert {share for shares in list_overlaps(X, np.arange(300), 10).values() for share in shares.tolist()} == {1.0}
+
+
+@pytest.mark.parametrize("shift", [30, 300])
+def test_a_large_mean_does_not_change_float32_lists(shift, rng):
+    X = (rng.standard_normal((400, 24)) + shift).astype("float32")
+    lists = brute(X.astype("float64"), 10)
+    for (a, b), shares in list_overlaps(X, np.arange(400), 10).items():
+        expected = [len(lists[a][row] & lists[b][row]) / 10 for row in range(400)]
+        assert np.abs(shares - expected).mean() < 0.001

@@ -110,17 +110,94 @@ def _sift(distances, indices, value, index):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def _mark_near(row, limit, column_limits, marks):  # type: ignore[no-untyped-def]
+    """Mark the values of a row that are at most `limit` or their column's limit, in a loop that can be vectorized."""
+    for j in range(row.shape[0]):
+        marks[j] = (row[j] <= limit) | (row[j] <= column_limits[j])
+
+
+@njit(cache=True, nogil=True)
+def _offer(distances, indices, value, index):  # type: ignore[no-untyped-def]
+    """Put a point into a heap if it is nearer than the farthest point there, or as near with a lower index."""
+    if value < distances[0] or index < indices[0]:
+        _sift(distances, indices, value, index)
+
+
+@njit(cache=True, nogil=True)
 def keep_nearest(squared, own, first_column, distances, indices):  # type: ignore[no-untyped-def]
-    """Update each row's heap of its k nearest points with the points in a tile's columns; row i is point own[i]."""
+    """Update each row's heap of its k nearest points with the points in a tile's columns; row i is point own[i].
+
+    Few points of a tile enter a heap, so they are marked first, and eight marks are checked at a time.
+    """
+    columns = squared.shape[1]
+    words = np.zeros((columns + 7) // 8, np.uint64)
+    marks = words.view(np.uint8)[:columns]
+    no_limits = np.full(columns, -np.inf, squared.dtype)
     for i in range(squared.shape[0]):
-        worst, worst_index = distances[i, 0], indices[i, 0]
-        for j in range(squared.shape[1]):
-            value = squared[i, j]
-            if value <= worst:
-                index = first_column + j
-                if index != own[i] and (value < worst or index < worst_index):
-                    _sift(distances[i], indices[i], value, index)
-                    worst, worst_index = distances[i, 0], indices[i, 0]
+        _mark_near(squared[i], distances[i, 0], no_limits, marks)
+        for word in range(words.shape[0]):
+            if words[word]:
+                for j in range(8 * word, min(8 * word + 8, columns)):
+                    if squared[i, j] <= distances[i, 0] and first_column + j != own[i]:
+                        _offer(distances[i], indices[i], squared[i, j], first_column + j)
+
+
+@njit(cache=True, nogil=True)
+def keep_nearest_of_both(  # type: ignore[no-untyped-def]
+    squared, first_row, first_column, row_distances, row_indices, column_distances, column_indices
+):
+    """Update the heaps of a tile's rows with its columns, and those of its columns with its rows, in one scan.
+
+    Row i is point first_row + i, and column j is point first_column + j; no point is in both. See `keep_nearest`.
+    """
+    columns = squared.shape[1]
+    words = np.zeros((columns + 7) // 8, np.uint64)
+    marks = words.view(np.uint8)[:columns]
+    limits = column_distances[:, 0].copy()
+    for i in range(squared.shape[0]):
+        _mark_near(squared[i], row_distances[i, 0], limits, marks)
+        for word in range(words.shape[0]):
+            if words[word]:
+                for j in range(8 * word, min(8 * word + 8, columns)):
+                    value = squared[i, j]
+                    if value <= row_distances[i, 0]:
+                        _offer(row_distances[i], row_indices[i], value, first_column + j)
+                    if value <= limits[j]:
+                        _offer(column_distances[j], column_indices[j], value, first_row + i)
+                        limits[j] = column_distances[j, 0]
+
+
+@njit(cache=True, nogil=True)
+def count_shared_neighbors(products, own, k, query_means, row_means, halves, inverse_lengths, shared):  # type: ignore[no-untyped-def]
+    """Count the rows that two lists of the k best rows share: by cosine, inner product and Euclidean distance.
+
+    `products` contains the inner products of queries and rows after subtracting the mean m: q·y. With x = q + m, the
+    inner product with a row is q·y + m·y + x·m, in which `row_means` is m·y and `query_means` is x·m. `halves` is
+    ‖y‖²/2, and `inverse_lengths` is 1/‖y + m‖. Query i is row own[i]. The columns of `shared` are the pairs (cosine,
+    inner product), (cosine, Euclidean distance) and (inner product, Euclidean distance).
+    """
+    scores = np.empty((3, k))
+    lists = np.empty((3, k), np.int64)
+    for i in range(products.shape[0]):
+        scores[:] = np.inf
+        lists[:] = products.shape[1]
+        for j in range(products.shape[1]):
+            inner = np.float64(products[i, j])
+            euclidean = halves[j] - inner
+            inner += row_means[j]
+            cosine = -(inner + query_means[i]) * inverse_lengths[j]
+            if (cosine < scores[0, 0] or -inner < scores[1, 0] or euclidean < scores[2, 0]) and j != own[i]:
+                if cosine < scores[0, 0]:
+                    _sift(scores[0], lists[0], cosine, j)
+                if -inner < scores[1, 0]:
+                    _sift(scores[1], lists[1], -inner, j)
+                if euclidean < scores[2, 0]:
+                    _sift(scores[2], lists[2], euclidean, j)
+        for pair in range(3):
+            first, second = lists[pair // 2], lists[(pair + 3) // 2]
+            for a in range(k):
+                for b in range(k):
+                    shared[i, pair] += first[a] == second[b]
 
 
 @njit(cache=True, nogil=True)

@@ -88,9 +88,9 @@ def nearest_neighbors(
     are ordered by index, so the result does not depend on the order of the tiles. If several rows are tied at the k-th
     distance, rounding decides which of them are returned.
     """
-    from isoscope._core.kernels import keep_nearest, neighbor_distances
+    from isoscope._core.kernels import keep_nearest, keep_nearest_of_both, neighbor_distances
 
-    points = _RowBlocks(X, max_memory=max_memory, tiles_each=2)
+    points = _RowBlocks(X, max_memory=max_memory)
     queries = np.arange(len(X)) if rows is None else rows
     distances = np.full((len(queries), k), np.inf, X.dtype)
     indices = np.full((len(queries), k), len(X), np.int64)
@@ -103,11 +103,11 @@ def nearest_neighbors(
         if cosines is not None:
             cosines.add(tile, i == j)
         with locks[i]:
-            keep_nearest(tile, queries[a], b.start, distances[a], indices[a])
-        if i != j:
-            tile = np.ascontiguousarray(tile.T)
-            with locks[j]:
-                keep_nearest(tile, queries[b], a.start, distances[b], indices[b])
+            if i == j:
+                keep_nearest(tile, queries[a], b.start, distances[a], indices[a])
+                return
+            with locks[j]:  # i < j, so no two threads wait for each other
+                keep_nearest_of_both(tile, a.start, b.start, distances[a], indices[a], distances[b], indices[b])
 
     def offer_all(part: slice) -> None:
         own = queries[part]

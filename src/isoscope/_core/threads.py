@@ -131,3 +131,8 @@ def run_all(results: Iterable[Any]) -> None:
     """Consume an iterator whose results are stored elsewhere."""
     for _ in results:
         pass
+
+
+def run_together(*tasks: Callable[[], Any]) -> tuple[Any, ...]:
+    """Run functions in a pool of threads, and return their results in the order of the functions."""
+    return tuple(map_in_threads(lambda task: task(), tasks, len(tasks)))

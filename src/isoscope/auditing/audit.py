@@ -8,6 +8,7 @@ import numpy as np
 
 from isoscope._core.errors import ParameterError, warn_data
 from isoscope._core.random import check_seed
+from isoscope._core.threads import single_threaded_blas
 from isoscope._io.progress import show_progress
 from isoscope.auditing.audit_result import Audit
 from isoscope.auditing.by_group import measure_groups
@@ -179,7 +180,8 @@ def audit(
         known = ~store.missing("by") if missing == "drop" else np.ones(len(values), bool)
         grouping = group_rows(values[known], most).among(known)
     unusable: dict[str, str] = {}
-    with show_progress(progress) as report, open_engine(engine) as running:
+    # one BLAS thread: products of large matrices run in our own threads, and small ones are faster alone
+    with single_threaded_blas(), show_progress(progress) as report, open_engine(engine) as running:
         while True:
             try:
                 if grouping is None:

@@ -325,8 +325,11 @@ def _as_text(values: np.ndarray, missing: np.ndarray | None) -> np.ndarray:
     """Return values as an object array of strings, which needs less memory than NumPy's fixed-length strings."""
     if values.dtype.kind == "O" and missing is None and all(type(v) is str for v in values):
         return _escape_surrogates(values)
-    mask = np.zeros(len(values), bool) if missing is None else missing
     strings = np.empty(len(values), object)
+    if values.dtype.kind in "iu":
+        strings[:] = list(map(str, values.tolist()))
+        return strings
+    mask = np.zeros(len(values), bool) if missing is None else missing
     strings[:] = ["" if is_missing else _string(value) for value, is_missing in zip(values, mask, strict=True)]
     return _escape_surrogates(strings)
 
