@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from isoscope._core.arrays import Array
 
 _TILE_BYTES = TILE_BYTES // 4  # a tile of NumPy rows, which fits in the cache
-_SMALL_PRODUCT = 2**26  # multiplications; one thread takes less than 2 ms
+_SMALL_PRODUCT = 2**18, 2**26  # multiplications: BLAS starts threads above the first, which pay off above the second
 
 CONSTANT_MESSAGE = "all {n} rows of X are equal: they have no variance"
 """The error message for rows that are all equal."""
@@ -97,7 +97,7 @@ def centered_sums(xp: Any, X: Array, *, wide: bool) -> CenteredSums:
             y -= drift  # a new array of this size costs more than the subtraction
         else:
             y = y - drift
-        with single_threaded_product() if n * n * d < _SMALL_PRODUCT else nullcontext():
+        with single_threaded_product() if _SMALL_PRODUCT[0] < n * n * d < _SMALL_PRODUCT[1] else nullcontext():
             matrix = xp.astype(y @ y.T, sums, copy=False)
         r = xp.linalg.diagonal(matrix)
         return CenteredSums(pivot, drift, xp.sum(r), xp.sum(matrix * matrix), xp.sum(r * r), matrix, y)
@@ -118,7 +118,7 @@ def centered_sums(xp: Any, X: Array, *, wide: bool) -> CenteredSums:
     found: Iterator[tuple[Array, Array, Array, Array]] = map(tile_sums, tiles(X, itemsize=8 if wide else 4))
     if is_numpy_array(X):
         parts = list(tiles(X, nbytes=_TILE_BYTES, itemsize=8 if wide else 4))
-        found = map_in_threads(tile_sums, parts, len(parts))
+        found = map_in_threads(tile_sums, parts, len(parts)) if len(parts) > 1 else map(tile_sums, parts)
     for products, *others in found:
         if is_numpy_array(X):
             matrix += products
