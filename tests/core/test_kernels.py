@@ -4,50 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from isoscope._core.kernels import (
     add_cluster_distances,
-    count_features,
     products_to_squared_distances,
     squared_distance,
 )
 from tests.conftest import DTYPES, tolerance
-
-
-def features(bars: list[float], printed: bool) -> int:
-    """Atienza's separation as DESIGN tells it, every sum and entropy anew."""
-
-    def neutral_total(x, i):
-        rest = np.asarray(x[i:])
-        p = rest / rest.sum()
-        return rest.sum() + i * rest.sum() / np.exp(-(p * np.log(p)).sum())
-
-    bars = sorted(bars, reverse=True)
-    T, r = bars[0], bars[-1]
-    alpha = r / T
-    x = [*bars[1:], T]
-    if len(x) < 4 or alpha == 1:
-        return len(x)
-    while True:
-        n = len(x)
-        for i in range(1, (n - 2 if printed else n - 3) + 1):
-            C = neutral_total(x, i - 1) / neutral_total(x, i)
-            if C > 1 if printed else C < 1:
-                break
-        Q = np.ceil(alpha * n * (alpha - 1 - np.log(alpha)) / (alpha - 1) ** 2)
-        again = i >= Q if printed else i > Q
-        if not again or i + 2 == n:  # the page would go round for ever here
-            return i + 1
-        x = [*x[:i], r, T]
-
-
-@pytest.mark.parametrize("printed", [False, True], ids=["reference", "printed"])
-@given(seed=st.integers(0, 10**6), n=st.integers(1, 60), spread=st.floats(0.01, 4))
-def test_feature_count_matches_reference_implementation(printed, seed, n, spread):
-    bars = np.sort(np.exp(spread * np.random.default_rng(seed).standard_normal(n)))[::-1].copy()
-    assert count_features(bars, printed) == features(bars.tolist(), printed)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

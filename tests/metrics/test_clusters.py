@@ -14,6 +14,7 @@ from sklearn.metrics import silhouette_samples, silhouette_score
 from threadpoolctl import threadpool_limits
 
 import isoscope
+from isoscope.metrics.clusters import run_lloyd
 from tests.conftest import DTYPES, memory_for, rotation, tolerance
 
 METRICS = ["euclidean", "cosine"]
@@ -492,3 +493,33 @@ def test_scale_does_not_change_the_clusters_in_float32(blobs, scale):
     found, expected = (isoscope.choose_clusters((s * blobs).astype(np.float32), [2, 3]) for s in (scale, 1))
     np.testing.assert_array_equal(found.labels, expected.labels)
     assert found.silhouettes == pytest.approx(expected.silhouettes, abs=tolerance("float32"))
+
+
+def lloyd(X, centers):
+    """Lloyd's algorithm with every distance in every iteration."""
+    codes = np.full(len(X), -1)
+    while True:
+        before, codes = codes, ((X[:, None] - centers) ** 2).sum(axis=2).argmin(axis=1)
+        if np.array_equal(codes, before):
+            return centers, codes
+        centers = np.stack(
+            [X[codes == c].mean(axis=0) if (codes == c).any() else centers[c] for c in range(len(centers))]
+        )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("k", [2, 9])
+def test_skipping_distances_does_not_change_the_clusters(k, dtype, rng):
+    X = rng.standard_normal((400, 5)) + 2 * rng.standard_normal((6, 5))[rng.integers(0, 6, 400)]
+    X = (X - X.mean(axis=0)).astype(dtype)
+    start = np.append(X[: k - 1], np.full((1, 5), 1e3, dtype), axis=0)  # the last cluster stays empty
+    expected, codes = lloyd(X.astype(np.float64), start.astype(np.float64))
+    found, own = run_lloyd(X, start)
+    np.testing.assert_array_equal(own, codes)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_k_means_can_end_when_centers_hardly_move(rng):
+    X = rng.standard_normal((2000, 3)).astype(np.float32)
+    early, late = (run_lloyd(X, X[:8], least_move=least)[1] for least in (0.05, 0.0))
+    assert 0 < (early != late).mean() < 0.5

@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_limits
 
 import isoscope
 from isoscope import InputError, Sketch, sketch
+from isoscope.sketching import row_sums
 from isoscope.sketching import sketch as sketching
 from tests.conftest import rotation, tolerance
 
@@ -259,7 +260,7 @@ def test_large_mean_does_not_reduce_precision(shift, unbiased, rng):
 
 @pytest.mark.parametrize("tile", [2**23, 8 * 5 * 64])
 def test_data_that_drift_from_the_first_rows_are_summed_correctly(tile, rng, monkeypatch):
-    monkeypatch.setattr(sketching, "_ROW_BYTES", tile)
+    monkeypatch.setattr(row_sums, "_TILE_BYTES", tile)
     X = rng.standard_normal((1500, 5)) + np.linspace(0, 30, 1500)[:, None] * [1, -1, 0, 2, 0.5]
     s = Sketch.of(X)
     Y = X - X.mean(axis=0)

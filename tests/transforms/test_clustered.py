@@ -11,8 +11,9 @@ from sklearn.mixture import GaussianMixture
 import isoscope
 from isoscope import AllButTheTop, Center, ClusterCenter, ClusterNull, InputError, Sketch
 from isoscope.errors import ParameterError
+from isoscope.metrics.clusters import run_lloyd
 from isoscope.transforms.clustered import first_directions
-from tests.conftest import rotation
+from tests.conftest import rotation, tolerance
 from tests.transforms.conftest import CLUSTERED, Labelled, clustered_cloud
 
 torch = pytest.importorskip("torch")
@@ -169,6 +170,18 @@ def test_small_directions_of_a_wide_cluster_are_orthogonal_to_large_ones(rng):
     np.testing.assert_allclose(V @ V.T, np.eye(len(V)), atol=1e-12)
 
 
+@pytest.mark.parametrize("shape", [(300, 40), (60, 200)])
+@pytest.mark.parametrize("least", [0.5, 2e-3, 1e-6])
+def test_top_directions_of_float32_rows_contain_the_same_variance(shape, least, rng):
+    scales = np.append(np.geomspace(1, least, 6) ** 0.5, np.full(shape[1] - 6, 0.1 * least**0.5))
+    rows = rng.standard_normal(shape) * scales @ rotation(shape[1], rng)
+    rows = (rows - rows.mean(axis=0)).astype(np.float32)
+    V, exact = first_directions(rows, 6), np.linalg.svd(rows.astype(float))[2][:6]
+    along, expected = (((rows.astype(float) @ found.T) ** 2).sum(axis=0) for found in (V, exact))
+    np.testing.assert_allclose(along, expected, rtol=tolerance(np.float32))
+    np.testing.assert_allclose(V @ V.T, np.eye(6), atol=1e-12)
+
+
 # clusterers of the user's own
 
 
@@ -271,16 +284,11 @@ def test_many_clusters_leave_none_empty(rng):
 
 
 def test_empty_center_is_dropped(clusters, monkeypatch, rng):
-    class OneCentreTooMany:
-        def __init__(self, k, init, n_init):
-            self.k, self.init = k, init
+    def add_center(X, start, *, least_move):
+        found, codes = run_lloyd(X, start[:-1], least_move=least_move)
+        return np.concatenate([found[:1], np.full((1, X.shape[1]), 50.0), found[1:]]), codes
 
-        def fit(self, X):
-            found = KMeans(self.k - 1, init=self.init[:-1], n_init=1).fit(X).cluster_centers_
-            self.cluster_centers_ = np.concatenate([found[:1], np.full((1, X.shape[1]), 50.0), found[1:]])
-            return self
-
-    monkeypatch.setattr("sklearn.cluster.KMeans", OneCentreTooMany)
+    monkeypatch.setattr("isoscope.transforms.clustered.run_lloyd", add_center)
     repair = ClusterNull(4, 1, random_state=0).fit(clusters)
     assert repair.n_clusters_ == len(repair.means_) == len(repair.centers_) == 3
     queries = np.concatenate([clusters, np.full((1, 8), 1e4)])

@@ -208,34 +208,49 @@ def neighbor_distances(X, rows, distances, indices):  # type: ignore[no-untyped-
             distances[i, j] = squared_distance(X[rows[i]], X[indices[i, j]])
 
 
+# An array that a kernel allocates adds up to 0.2 s to its compilation, so callers of the next three kernels pass
+# their working memory: `key` starts as infinity, and `inside`, `starts` and `parent` start as zeros.
+
+
 @njit(cache=True, nogil=True)
-def prim_tree(squared, edges, weights):  # type: ignore[no-untyped-def]
+def prim_tree(squared, edges, weights, key, parent, inside):  # type: ignore[no-untyped-def]
     """Compute the minimum spanning tree of a complete graph, by Prim's algorithm."""
     n = squared.shape[0]
-    parent = np.zeros(n, np.int64)
-    key = np.empty(n, squared.dtype)
-    inside = np.zeros(n, np.bool_)
+    current = 0
     inside[0] = True
-    for j in range(n):
-        key[j] = squared[0, j]
     for step in range(n - 1):
+        row = squared[current]
         best = -1
         least = key[0]
         for j in range(n):
-            if not inside[j] and (best < 0 or key[j] < least):
-                best, least = j, key[j]
+            if not inside[j]:
+                if row[j] < key[j]:
+                    key[j] = row[j]
+                    parent[j] = current
+                if best < 0 or key[j] < least:
+                    best, least = j, key[j]
         edges[step, 0], edges[step, 1], weights[step] = parent[best], best, least
         inside[best] = True
-        row = squared[best]
-        for j in range(n):
-            if not inside[j] and row[j] < key[j]:
-                key[j] = row[j]
-                parent[j] = best
+        current = best
 
 
 @njit(cache=True, nogil=True)
 def merge_block_trees(  # type: ignore[no-untyped-def]
-    squared, transposed, left_tree, right_tree, left_weights, right_weights, edges, weights
+    squared,
+    transposed,
+    left_tree,
+    right_tree,
+    left_weights,
+    right_weights,
+    edges,
+    weights,
+    key,
+    parent,
+    inside,
+    starts,
+    fill,
+    others,
+    lengths,
 ):
     """Compute the minimum spanning tree of two blocks, from all edges between them and the tree of each block.
 
@@ -244,7 +259,6 @@ def merge_block_trees(  # type: ignore[no-untyped-def]
     """
     m, p = squared.shape
     n = m + p
-    starts = np.zeros(n + 1, np.int64)
     for e in range(left_tree.shape[0]):
         starts[left_tree[e, 0] + 1] += 1
         starts[left_tree[e, 1] + 1] += 1
@@ -252,10 +266,8 @@ def merge_block_trees(  # type: ignore[no-untyped-def]
         starts[m + right_tree[e, 0] + 1] += 1
         starts[m + right_tree[e, 1] + 1] += 1
     for v in range(n):
+        fill[v] = starts[v]
         starts[v + 1] += starts[v]
-    fill = starts[:-1].copy()
-    others = np.empty(starts[n], np.int64)
-    lengths = np.empty(starts[n], squared.dtype)
     for e in range(left_tree.shape[0] + right_tree.shape[0]):
         if e < left_tree.shape[0]:
             a, b, w = left_tree[e, 0], left_tree[e, 1], left_weights[e]
@@ -267,9 +279,6 @@ def merge_block_trees(  # type: ignore[no-untyped-def]
         others[fill[b]], lengths[fill[b]] = a, w
         fill[b] += 1
 
-    key = np.full(n, np.inf, squared.dtype)
-    parent = np.zeros(n, np.int64)
-    inside = np.zeros(n, np.bool_)
     current = 0
     inside[0] = True
     for step in range(n - 1):
@@ -303,11 +312,15 @@ def _root(parent, v):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def kruskal_tree(edges, order, n, kept):  # type: ignore[no-untyped-def]
-    """Keep the edges that join two trees (Kruskal's algorithm), given edges in order of length; return their number."""
-    parent = np.arange(n)
+def kruskal_tree(edges, order, parent, kept):  # type: ignore[no-untyped-def]
+    """Keep the edges that join two trees (Kruskal's algorithm), given edges in order of length; return their number.
+
+    `parent` starts as 0…n−1: each of the n nodes is a tree of its own.
+    """
+    n = parent.shape[0]
     count = 0
-    for e in order:
+    for i in range(order.shape[0]):
+        e = order[i]
         a, b = _root(parent, edges[e, 0]), _root(parent, edges[e, 1])
         if a != b:
             parent[a] = b
@@ -318,138 +331,59 @@ def kruskal_tree(edges, order, n, kept):  # type: ignore[no-untyped-def]
     return count
 
 
-@njit(cache=True, nogil=True)
-def squared_edge_lengths(X, edges, out):  # type: ignore[no-untyped-def]
-    """Compute the squared length of each edge from coordinate differences."""
-    for e in range(edges.shape[0]):
-        out[e] = squared_distance(X[edges[e, 0]], X[edges[e, 1]])
-
-
-@njit(cache=True, nogil=True)
-def count_features(bars, printed):  # type: ignore[no-untyped-def]
-    """Return how many of the sorted, positive bars are features by the method of Atienza et al.; see `select_bars`.
-
-    T is the longest bar and r the shortest. In each round, the algorithm's list x holds the sorted bars 1…m−2, then r,
-    then T. Suffix sums of x and x·log x give the entropy of every suffix.
-    """
-    n = bars.shape[0]
-    longest, shortest = bars[0], bars[n - 1]
-    alpha = shortest / longest
-    if n < 4:
-        return n
-    x = np.empty(n)
-    x[: n - 1] = bars[1:]
-    x[n - 1] = longest
-    m = n
-    while True:
-        suffix, entropy_sum = np.empty(m + 1), np.empty(m + 1)
-        suffix[m] = entropy_sum[m] = 0.0
-        for i in range(m - 1, -1, -1):
-            suffix[i] = suffix[i + 1] + x[i]
-            entropy_sum[i] = entropy_sum[i + 1] + x[i] * np.log(x[i])
-        quota = np.ceil(alpha * m * (alpha - 1 - np.log(alpha)) / (alpha - 1) ** 2)
-        before = suffix[0]
-        last = m - 2 if printed else m - 3
-        i = 1
-        while True:
-            # P + i·P/e^E with E = log P − Σx·log x / P
-            after = suffix[i] + i * np.exp(entropy_sum[i] / suffix[i])
-            ratio = before / after
-            if (ratio > 1 if printed else ratio < 1) or i >= last:
-                break
-            before = after
-            i += 1
-        if not (quota <= i if printed else quota < i) or i + 2 >= m:
-            return i + 1
-        x[i] = shortest
-        x[i + 1] = longest
-        m = i + 2
-        if m < 4:
-            return i + 1
-
-
 @njit(cache=True, nogil=True, fastmath=_FASTMATH)
-def center_and_hash_rows(X, pivot, keys, centered, norms, squares, hashes, unit_sum, unit_squares):  # type: ignore[no-untyped-def]
-    """For each row of a tile, compute y = x − pivot, ‖x‖, ‖y‖² and a hash of the float64 values.
+def add_row_sums(X, pivot, keys, centered, norms, squares, hashes, sums):  # type: ignore[no-untyped-def]
+    """Center and hash the rows x of a tile, and add them to the rows Σy, Σy², Σ‖y‖²y, Σu and Σu² of `sums`.
 
-    A row that is not finite gets the norm NaN and y = 0. If a row's squares are near the limits of float64, its unit
-    vector is added to Σu and Σu² here; `add_row_sums` adds the others.
+    Here y = x − pivot and u = x/‖x‖. For each row, also compute ‖x‖, ‖y‖² and a hash of the float64 values. A row that
+    is not finite gets the norm NaN, y = 0 and the hash 0. A row whose squares are near the limits of float64 is not
+    added to Σu and Σu², and its norm is infinite or inexact.
     """
     n, d = X.shape
     for i in range(n):
         size = 0.0
-        for p in range(d):
-            value = np.float64(X[i, p])
-            size += value * value
-        norms[i] = np.sqrt(size)
-        if not 1e-280 < size < 1e280:
-            norms[i] = _extreme_row(X[i], unit_sum, unit_squares)
-        squares[i] = 0.0
-        hashes[i] = 0
-        if np.isnan(norms[i]):
-            for p in range(d):
-                centered[i, p] = 0.0
-            continue
         square = 0.0
         for p in range(d):
-            y = np.float64(X[i, p]) - pivot[p]
+            value = np.float64(X[i, p])
+            y = value - pivot[p]
             centered[i, p] = y
+            size += value * value
             square += y * y
+        if not size < 1e280:
+            for p in range(d):
+                if not np.isfinite(X[i, p]):
+                    size = np.nan
+            if np.isnan(size):
+                norms[i] = size
+                squares[i] = 0.0
+                hashes[i] = 0
+                for p in range(d):
+                    centered[i, p] = 0.0
+                continue
+        norms[i] = np.sqrt(size)
         squares[i] = square
+        factor = 1 / norms[i] if 1e-140 < norms[i] < 1e140 else 0.0
         code = np.uint64(0)
         for p in range(d):
-            word = np.float64(np.float64(X[i, p]) + 0.0).view(np.uint64)  # + 0.0 makes −0 equal to 0
+            value = np.float64(X[i, p])
+            y = value - pivot[p]
+            u = value * factor
+            sums[0, p] += y
+            sums[1, p] += y * y
+            sums[2, p] += square * y
+            sums[3, p] += u
+            sums[4, p] += u * u
+            word = np.float64(value + 0.0).view(np.uint64)  # + 0.0 makes −0 equal to 0
             word ^= word >> np.uint64(32)
             word *= keys[p]
             word ^= word >> np.uint64(32)
             word *= np.uint64(0x9E3779B97F4A7C15)
             code += word ^ (word >> np.uint64(29))
-        hashes[i] = _mix(code)
-
-
-@njit(cache=True, nogil=True, fastmath=_FASTMATH)
-def add_row_sums(X, centered, norms, squares, total, cubic, unit_sum, unit_squares):  # type: ignore[no-untyped-def]
-    """Add the rows of a tile to Σy, Σ‖y‖²y, Σu and Σu², four rows at a time to save memory accesses."""
-    n, d = X.shape
-    factors = np.empty(n)
-    for i in range(n):
-        factors[i] = 1 / norms[i] if 1e-140 < norms[i] < 1e140 else 0.0
-    full = n - n % 4
-    for i in range(0, full, 4):
-        f0, f1, f2, f3 = factors[i], factors[i + 1], factors[i + 2], factors[i + 3]
-        r0, r1, r2, r3 = squares[i], squares[i + 1], squares[i + 2], squares[i + 3]
-        for p in range(d):
-            y0, y1, y2, y3 = centered[i, p], centered[i + 1, p], centered[i + 2, p], centered[i + 3, p]
-            total[p] += (y0 + y1) + (y2 + y3)
-            cubic[p] += (r0 * y0 + r1 * y1) + (r2 * y2 + r3 * y3)
-        for p in range(d):
-            u0, u1 = np.float64(X[i, p]) * f0, np.float64(X[i + 1, p]) * f1
-            u2, u3 = np.float64(X[i + 2, p]) * f2, np.float64(X[i + 3, p]) * f3
-            unit_sum[p] += (u0 + u1) + (u2 + u3)
-            unit_squares[p] += (u0 * u0 + u1 * u1) + (u2 * u2 + u3 * u3)
-    for i in range(full, n):
-        for p in range(d):
-            u = np.float64(X[i, p]) * factors[i]
-            total[p] += centered[i, p]
-            cubic[p] += squares[i] * centered[i, p]
-            unit_sum[p] += u
-            unit_squares[p] += u * u
-
-
-@njit(cache=True, nogil=True)
-def _extreme_row(x, unit_sum, unit_squares):  # type: ignore[no-untyped-def]
-    """Add the unit vector of a row whose squares overflow or underflow; return its norm, or NaN if it is not finite."""
-    scale = _safe_scale(x)
-    size = 0.0
-    for p in range(x.shape[0]):
-        size += (x[p] * scale) ** 2
-    norm = np.sqrt(size)
-    if norm > 0 and not 1e-140 < norm / scale < 1e140:
-        for p in range(x.shape[0]):
-            u = x[p] * scale / norm
-            unit_sum[p] += u
-            unit_squares[p] += u * u
-    return norm / scale
+        code ^= code >> np.uint64(30)  # the splitmix64 finalizer mixes all 64 bits of the sum
+        code *= np.uint64(0xBF58476D1CE4E5B9)
+        code ^= code >> np.uint64(27)
+        code *= np.uint64(0x94D049BB133111EB)
+        hashes[i] = code ^ (code >> np.uint64(31))
 
 
 @njit(cache=True, nogil=True)
@@ -482,16 +416,6 @@ def _safe_scale(x):  # type: ignore[no-untyped-def]
     if largest == 0:
         return 1.0
     return 2.0 ** min(1000.0, max(-1000.0, -np.floor(np.log2(largest))))
-
-
-@njit(cache=True, nogil=True)
-def _mix(code):  # type: ignore[no-untyped-def]
-    """Mix all 64 bits of a sum with the splitmix64 finalizer."""
-    code ^= code >> np.uint64(30)
-    code *= np.uint64(0xBF58476D1CE4E5B9)
-    code ^= code >> np.uint64(27)
-    code *= np.uint64(0x94D049BB133111EB)
-    return code ^ (code >> np.uint64(31))
 
 
 @njit(cache=True, nogil=True)

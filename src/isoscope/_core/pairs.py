@@ -219,7 +219,7 @@ def spanning_tree(X: np.ndarray, *, max_memory: int = MAX_MEMORY) -> tuple[np.nd
         n = part.stop - part.start
         edges, weights = np.empty((n - 1, 2), np.int64), np.empty(n - 1, X.dtype)
         if n > 1:
-            prim_tree(points.squared_distances(part, part), edges, weights)
+            prim_tree(points.squared_distances(part, part), edges, weights, *_tree_memory(n, X.dtype))
         return edges, weights
 
     points = _RowBlocks(X, max_memory=max_memory, tiles_each=2)
@@ -235,8 +235,21 @@ def spanning_tree(X: np.ndarray, *, max_memory: int = MAX_MEMORY) -> tuple[np.nd
         n = m + b.stop - b.start
         tile = points.squared_distances(a, b)
         edges, weights = np.empty((n - 1, 2), np.int64), np.empty(n - 1, X.dtype)
+        within = 2 * (n - 2)  # both ends of each edge of the two trees
         merge_block_trees(
-            tile, np.ascontiguousarray(tile.T), trees[i][0], trees[j][0], trees[i][1], trees[j][1], edges, weights
+            tile,
+            np.ascontiguousarray(tile.T),
+            trees[i][0],
+            trees[j][0],
+            trees[i][1],
+            trees[j][1],
+            edges,
+            weights,
+            *_tree_memory(n, X.dtype),
+            np.zeros(n + 1, np.int64),
+            np.empty(n, np.int64),
+            np.empty(within, np.int64),
+            np.empty(within, X.dtype),
         )
         return np.where(edges < m, edges + a.start, edges - m + b.start), weights
 
@@ -252,12 +265,17 @@ def spanning_tree(X: np.ndarray, *, max_memory: int = MAX_MEMORY) -> tuple[np.nd
     return _measure_edges(points, _kruskal(np.concatenate(pool), np.concatenate(pool_weights), len(X))[0])
 
 
+def _tree_memory(n: int, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the working memory of Prim's algorithm: the keys, the parents and which of the n nodes are in the tree."""
+    return np.full(n, np.inf, dtype), np.zeros(n, np.int64), np.zeros(n, np.bool_)
+
+
 def _measure_edges(points: _RowBlocks, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return edges and their lengths, longest first, computed from coordinate differences in float64."""
-    from isoscope._core.kernels import squared_edge_lengths
-
     squared = np.empty(len(edges))
-    squared_edge_lengths(points.X, edges, squared)
+    for part in blocks(len(edges), 512):
+        steps = np.subtract(points.X[edges[part, 0]], points.X[edges[part, 1]], dtype=np.float64)
+        squared[part] = np.einsum("ij,ij->i", steps, steps)
     order = np.argsort(-squared, kind="stable")
     return edges[order], np.sqrt(squared[order]) * points.unit
 
@@ -266,7 +284,7 @@ def _kruskal(edges: np.ndarray, weights: np.ndarray, n: int) -> tuple[np.ndarray
     from isoscope._core.kernels import kruskal_tree
 
     kept = np.empty(n - 1, np.int64)
-    count = kruskal_tree(edges, np.argsort(weights, kind="stable"), n, kept)
+    count = kruskal_tree(edges, np.argsort(weights, kind="stable"), np.arange(n), kept)
     return edges[kept[:count]], weights[kept[:count]]
 
 

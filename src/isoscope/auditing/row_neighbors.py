@@ -25,7 +25,7 @@ from isoscope.auditing.outliers import MIN_OUTLIER_ROWS, find_outliers, fit_outl
 from isoscope.auditing.passes import RowScaling
 from isoscope.engines.engine import SampleTally, Tally
 from isoscope.metrics.neighbors import local_dimensions
-from isoscope.sketching.sketch import hash_rows
+from isoscope.sketching.row_sums import hash_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

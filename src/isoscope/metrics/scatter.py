@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from array_api_compat import is_numpy_array
 
 from isoscope._core import formulas
-from isoscope._core.arrays import accumulator_dtype, detach, is_traced, result_dtype, tiles, to_float, zeros
+from isoscope._core.arrays import TILE_BYTES, accumulator_dtype, detach, is_traced, result_dtype, tiles, to_float, zeros
 from isoscope._core.errors import InputError
 from isoscope._core.formulas import Moments
+from isoscope._core.threads import map_in_threads, single_threaded_product
 
 if TYPE_CHECKING:
     from isoscope._core.arrays import Array
+
+_TILE_BYTES = TILE_BYTES // 4  # a tile of NumPy rows, which fits in the cache
+_SMALL_PRODUCT = 2**18, 2**26  # multiplications: BLAS starts threads above the first, which pay off above the second
 
 CONSTANT_MESSAGE = "all {n} rows of X are equal: they have no variance"
 """The error message for rows that are all equal."""
@@ -86,24 +93,38 @@ def centered_sums(xp: Any, X: Array, *, wide: bool) -> CenteredSums:
         pivot = xp.astype(detach(X[0, :]), dtype, copy=False)
         y = xp.astype(X, dtype, copy=False) - pivot
         drift = xp.mean(y, axis=0)
-        y = y - drift
-        matrix = xp.astype(y @ y.T, sums, copy=False)
+        if is_numpy_array(X):
+            y -= drift  # a new array of this size costs more than the subtraction
+        else:
+            y = y - drift
+        with single_threaded_product() if _SMALL_PRODUCT[0] < n * n * d < _SMALL_PRODUCT[1] else nullcontext():
+            matrix = xp.astype(y @ y.T, sums, copy=False)
         r = xp.linalg.diagonal(matrix)
         return CenteredSums(pivot, drift, xp.sum(r), xp.sum(matrix * matrix), xp.sum(r * r), matrix, y)
 
     pivot = central_point(xp, X, dtype)
-    matrix = zeros(xp, X, (d, d))
-    total = zeros(xp, X, (d,))
-    quartic = zeros(xp, X, ())
-    cubic = total
-    for part in tiles(X, itemsize=8 if wide else 4):
+
+    def tile_sums(part: slice) -> tuple[Array, Array, Array, Array]:
         y = xp.astype(X[part, :], dtype, copy=False) - pivot
-        matrix = matrix + xp.astype(y.T @ y, sums, copy=False)
-        total = total + xp.astype(xp.sum(y, axis=0), sums, copy=False)
-        if wide:
-            r = xp.sum(y * y, axis=1)
-            quartic = quartic + xp.sum(r * r)
-            cubic = cubic + r @ y
+        total = xp.astype(xp.sum(y, axis=0), sums, copy=False)
+        if not wide:
+            return y.T @ y, total, 0.0, 0.0
+        r = xp.sum(y * y, axis=1)
+        return y.T @ y, total, r @ y, xp.sum(r * r)
+
+    matrix = zeros(xp, X, (d, d))
+    total = cubic = zeros(xp, X, (d,))
+    quartic = zeros(xp, X, ())
+    found: Iterator[tuple[Array, Array, Array, Array]] = map(tile_sums, tiles(X, itemsize=8 if wide else 4))
+    if is_numpy_array(X):
+        parts = list(tiles(X, nbytes=_TILE_BYTES, itemsize=8 if wide else 4))
+        found = map_in_threads(tile_sums, parts, len(parts)) if len(parts) > 1 else map(tile_sums, parts)
+    for products, *others in found:
+        if is_numpy_array(X):
+            matrix += products
+        else:
+            matrix = matrix + xp.astype(products, sums, copy=False)
+        total, cubic, quartic = (sum_ + more for sum_, more in zip((total, cubic, quartic), others, strict=True))
     drift = total / n
     if wide:
         about_mean = Moments(total, matrix, cubic, quartic).shift_rows(xp, n, -drift)

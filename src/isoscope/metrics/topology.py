@@ -135,8 +135,6 @@ def select_bars(bars: Array, *, rule: Literal["reference", "printed"] = "referen
     """
     if rule not in ("reference", "printed"):
         raise ParameterError(f'rule is {rule!r}: need "reference" or "printed"')
-    from isoscope._core.kernels import count_features
-
     xp, bars, values = _check_bars(bars)
     order = np.argsort(-values, kind="stable")
     order = order[values[order] > 0]
@@ -144,6 +142,34 @@ def select_bars(bars: Array, *, rule: Literal["reference", "printed"] = "referen
     if count and values[order[-1]] < values[order[0]] * (1 - 8 * float(xp.finfo(bars.dtype).eps)):
         count = count_features(values[order], rule == "printed")
     return take(xp, bars, order[:count])
+
+
+def count_features(bars: np.ndarray, printed: bool) -> int:
+    """Return how many of the sorted, positive bars are features by the method of Atienza et al.; see `select_bars`.
+
+    T is the longest bar and r the shortest. In each round, the algorithm's list x holds the sorted bars 1…m−2, then r,
+    then T. Suffix sums P of x and S of x·log x give the entropy log P − S/P of every suffix.
+    """
+    m, longest, shortest = len(bars), bars[0], bars[-1]
+    if m < 4:
+        return m
+    alpha = max(shortest / longest, np.finfo(np.float64).tiny)  # the ratio may underflow
+    x = np.append(bars[1:], longest)
+    while True:
+        suffix, entropy_sum = (np.cumsum(values[::-1])[::-1] for values in (x, x * np.log(x)))
+        last = max(1, m - 2 if printed else m - 3)
+        # with i bars replaced: P + i·P/e^E, where E is the entropy
+        totals = suffix[: last + 1] + np.arange(last + 1) * np.exp(entropy_sum[: last + 1] / suffix[: last + 1])
+        ratios = totals[:-1] / totals[1:]
+        stops = ratios > 1 if printed else ratios < 1
+        i = int(np.argmax(stops)) + 1 if stops.any() else last
+        quota = np.ceil(alpha * m * (alpha - 1 - np.log(alpha)) / (alpha - 1) ** 2)
+        if not (quota <= i if printed else quota < i) or i + 2 >= m:
+            return i + 1
+        m = i + 2
+        if m < 4:
+            return i + 1
+        x = np.concatenate([x[:i], [shortest, longest]])
 
 
 def _check_bars(bars: Array) -> tuple[Any, Array, np.ndarray]:

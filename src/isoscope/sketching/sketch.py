@@ -34,13 +34,13 @@ from isoscope._core.threads import map_in_threads
 from isoscope.sketching import file
 from isoscope.sketching.group_blocks import GroupBlocks, max_blocks
 from isoscope.sketching.parts import RowCounts, TypeSums
+from isoscope.sketching.row_sums import RowSums
 
 if TYPE_CHECKING:
     from isoscope._core.arrays import Array
     from isoscope._core.types import Average, Missing
 
 _CHUNK_BYTES = 4 * TILE_BYTES  # the size of one chunk as float64
-_ROW_BYTES = TILE_BYTES // 4  # the size of a tile of centered rows, which fits in the cache
 
 
 def sketch_chunks(source: Any, types: Any, groups: Any, missing: Missing) -> Sketch:
@@ -535,8 +535,6 @@ def _sketch_chunk(
     chunk: Any, types: Any, groups: Any, missing: Missing, first: int, block_limit: int | None = None
 ) -> Sketch:
     """Return the sketch of a chunk, computed tile by tile; `first` is the number of its first row, for errors."""
-    from isoscope._core.kernels import add_row_sums, center_and_hash_rows
-
     _, chunk = as_real_array(chunk, "chunk")
     if chunk.ndim != 2 or chunk.shape[1] < 1:
         raise ShapeError(f"chunk has shape {tuple(chunk.shape)}: need shape (m, d), one row per vector")
@@ -544,25 +542,8 @@ def _sketch_chunk(
     n, d = X.shape
     row_types = None if types is None else encode_labels(types, n, name="types", min_groups=0)
     row_groups = None if groups is None else encode_labels(groups, n, name="groups", min_groups=0)
-    pivot = _pivot(X)
-    moment, total, cubic = np.zeros((d, d)), np.zeros(d), np.zeros(d)
-    unit_sum, unit_squares = np.zeros(d), np.zeros(d)
-    norms, squares, hashes = np.empty(n), np.empty(n), np.empty(n, np.uint64)
-    keys = _hash_keys(d)
-    buffer = np.empty((min(n, _tile_rows(d)), d))
-    for part in blocks(n, _tile_rows(d)):
-        rows = np.ascontiguousarray(X[part])
-        centered = buffer[: len(rows)]
-        center_and_hash_rows(
-            rows, pivot, keys, centered, norms[part], squares[part], hashes[part], unit_sum, unit_squares
-        )
-        usable = ~np.isnan(norms[part])
-        if not usable.all():
-            rows, centered, part = rows[usable], centered[usable], np.flatnonzero(usable) + part.start
-        add_row_sums(rows, centered, norms[part], squares[part], total, cubic, unit_sum, unit_squares)
-        with np.errstate(over="ignore", invalid="ignore"):
-            moment += centered.T @ centered
-    finite = ~np.isnan(norms)
+    rows = RowSums.of(X)
+    finite = ~np.isnan(rows.norms)
     m = int(finite.sum())
     if m < n and missing == "error":
         verb, them = ("contains", "it") if n - m == 1 else ("contain", "them")
@@ -572,24 +553,23 @@ def _sketch_chunk(
         )
     if not m:
         return Sketch(nonfinite=n)
-    norms, hashes = norms[finite], hashes[finite]
-    greatest = float(norms.max())
-    mean = total / m
+    norms = rows.norms[finite]
+    mean = rows.total / m
     with np.errstate(over="ignore", invalid="ignore"):  # an overflow is reported when the squares are used
-        sums = Moments(total, moment, cubic, np.sum(squares * squares)).shift_rows(np, m, -mean)
+        sums = Moments(rows.total, rows.moment, rows.cubic, np.float64(rows.quartic)).shift_rows(np, m, -mean)
     return Sketch(
         n=m,
-        mean=pivot + mean,
+        mean=rows.pivot + mean,
         scatter=sums.scatter,
         cubic=sums.cubic,
         quartic=float(sums.quartic),
-        unit_sum=unit_sum,
-        unit_squares=unit_squares,
+        unit_sum=rows.unit_sum,
+        unit_squares=rows.unit_squares,
         zeros=int((norms == 0).sum()),
         nonfinite=n - m,
         least_norm=float(norms.min()),
-        greatest_norm=greatest,
-        rows=RowCounts.of(hashes),
+        greatest_norm=float(norms.max()),
+        rows=RowCounts.of(rows.hashes[finite]),
         types=None
         if row_types is None
         else TypeSums.of(X[finite], encode_labels(row_types.names[row_types.codes[finite]], m)),
@@ -599,49 +579,3 @@ def _sketch_chunk(
             X[finite], encode_labels(row_groups.names[row_groups.codes[finite]], m), block_limit or max_blocks(d)
         ),
     )
-
-
-def hash_rows(X: np.ndarray) -> np.ndarray:
-    """Return a 64-bit hash of each row, as in the counts of copies; rows with NaN or infinity have the hash 0.
-
-    >>> first, second, third = hash_rows(np.asarray([[1.0, 0.0], [1.0, -0.0], [2.0, 0.0]])).tolist()
-    >>> first == second, first == third
-    (True, False)
-    """
-    from isoscope._core.kernels import center_and_hash_rows
-
-    n, d = X.shape
-    hashes, keys, zeros = np.empty(n, np.uint64), _hash_keys(d), np.zeros(d)
-    for part in blocks(n, _tile_rows(d)):
-        rows = np.ascontiguousarray(X[part])
-        center_and_hash_rows(
-            rows,
-            zeros,
-            keys,
-            np.empty(rows.shape),
-            np.empty(len(rows)),
-            np.empty(len(rows)),
-            hashes[part],
-            np.zeros(d),
-            np.zeros(d),
-        )
-    return hashes
-
-
-def _hash_keys(d: int) -> np.ndarray:
-    return np.random.default_rng(0x150C09E).integers(0, 2**64, d, np.uint64) | np.uint64(1)
-
-
-def _tile_rows(d: int) -> int:
-    return max(1, _ROW_BYTES // (8 * d))
-
-
-def _pivot(X: np.ndarray) -> np.ndarray:
-    """Return a point near the chunk's mean, computed from its first rows; it is exact if these rows are equal."""
-    few = X[:256].astype(np.float64)
-    few = few[np.isfinite(few).all(axis=1)]
-    if not len(few):
-        return np.zeros(X.shape[1])
-    with np.errstate(over="ignore", invalid="ignore"):
-        pivot = few[0] + (few - few[0]).mean(axis=0)
-    return np.where(np.isfinite(pivot), pivot, 0.0)  # a sum may overflow

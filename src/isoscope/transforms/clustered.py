@@ -15,9 +15,9 @@ from sklearn.utils.validation import check_is_fitted
 from isoscope._core.arrays import accumulator_dtype, asarray_like, take, tiles, to_numpy
 from isoscope._core.errors import ParameterError, ShapeError, TooFewRowsError
 from isoscope._core.memory import limit_sample_size
-from isoscope._core.threads import map_in_threads, run_all
+from isoscope._core.threads import map_in_threads, run_all, single_threaded_blas
 from isoscope.engines.engine import SampleTally, open_engine
-from isoscope.metrics.clusters import choose_clusters, kmeans_plus_plus
+from isoscope.metrics.clusters import choose_clusters, kmeans_plus_plus, run_lloyd
 from isoscope.sketching.sketch import Sketch
 from isoscope.transforms.maps import split_float32, subtract
 from isoscope.transforms.repair import FLOATS, Repair, as_store, check_rows, is_count, is_source, to_host
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from isoscope.transforms.export import Graph
 
 _AUTO = range(2, 16)
+_LEAST_MOVE = 1e-4  # squared moves of centers, relative to the mean variance, as in scikit-learn
+_LEAST_SHARE = 1e-3  # of the variance along the first component
 _ROWS_PER_THREAD = 500  # starting a thread takes as long as repairing a few hundred rows
 ScoreCoefficients = tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]
 
@@ -96,7 +98,11 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         self._check_parameters()
         for_sample, for_clusters = check_random_state(self.random_state).randint(2**31, size=2).tolist()
         X = self._rows(X, for_sample, engine)
-        self.clusters_, codes = np.unique(self._cluster(X, for_clusters), return_inverse=True)
+        with single_threaded_blas():  # most products are small, and our own threads work on the large ones
+            return self._fit_rows(X, for_clusters)
+
+    def _fit_rows(self, X: np.ndarray, seed: int) -> Self:
+        self.clusters_, codes = np.unique(self._cluster(X, seed), return_inverse=True)
         if isinstance(self.clusterer, str):  # a center without rows has no mean to subtract
             self.centers_, self.precisions_ = self.centers_[self.clusters_], self.precisions_[self.clusters_]
             self.offsets_ = self.offsets_[self.clusters_]
@@ -186,10 +192,9 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
             centers, precisions = found.means_, found.precisions_
             offsets = np.log(found.weights_) + 0.5 * np.log(precisions).sum(axis=1)
         elif k > 1:
-            from sklearn.cluster import KMeans
-
             start = moved[kmeans_plus_plus(moved, k, np.random.default_rng(seed))]
-            centers = KMeans(k, init=start, n_init=1).fit(moved).cluster_centers_.astype(np.float64)
+            least_move = _LEAST_MOVE * float(np.mean(np.var(moved, axis=0, dtype=np.float64)))
+            centers = run_lloyd(moved, start, least_move=least_move)[0].astype(np.float64)
             precisions, offsets = np.ones_like(centers), np.zeros(k)
         self.centers_, self.precisions_, self.offsets_ = centers * unit + mean, precisions / unit**2, offsets
         return self._nearest(np, X)
@@ -344,7 +349,8 @@ class ClusterNull(ClusterCenter):
         """Unit vectors, one row per direction; rows of zeros if a cluster has fewer directions."""
 
         def directions(cluster: int) -> np.ndarray:
-            return first_directions(X[members[cluster]].astype(np.float64) - means[cluster], k)
+            centered = X[members[cluster]] - means[cluster]  # in float64
+            return first_directions(centered.astype(X.dtype, copy=False), k)
 
         for cluster, found in enumerate(map_in_threads(directions, range(len(members)), len(members))):
             self.components_[cluster, : len(found)] = found
@@ -398,7 +404,11 @@ def _score_coefficients(centers: np.ndarray, precisions: np.ndarray, offsets: np
 
 
 def first_directions(rows: np.ndarray, k: int) -> np.ndarray:
-    """Return up to k leading principal components of centered rows, computed from the smaller Gram matrix."""
+    """Return up to k leading principal components of centered rows, computed from the smaller Gram matrix.
+
+    Float32 rows are decomposed in float32, which takes half the time, unless the variance along the last component is
+    below `_LEAST_SHARE` of the first: rounding changes each variance by about 1e-6 of the first.
+    """
     n, d = rows.shape
     k = min(k, n - 1, d)
     if k < 1:
@@ -407,8 +417,11 @@ def first_directions(rows: np.ndarray, k: int) -> np.ndarray:
     gram = rows @ rows.T if wide else rows.T @ rows
     values, vectors = eigh(gram, subset_by_index=(len(gram) - k, len(gram) - 1))
     values, vectors = values[::-1], vectors[:, ::-1]
+    if rows.dtype == np.float32 and not values[-1] > _LEAST_SHARE * values[0]:
+        return first_directions(rows.astype(np.float64), k)
     real = values > max(values[0], 0) * max(n, d) * np.finfo(np.float64).eps
+    found = vectors[:, real].astype(np.float64)
     if wide:
-        # minor directions from the Gram matrix are not exactly orthogonal to major ones: orthogonalize them
-        return np.asarray(np.linalg.qr(rows.T @ (vectors[:, real] / np.sqrt(values[real])))[0].T)
-    return np.asarray(vectors[:, real].T)
+        found = rows.T @ (found / np.sqrt(values[real]))
+    # minor directions from the Gram matrix are not exactly orthogonal to major ones: orthogonalize them
+    return np.asarray(np.linalg.qr(found)[0].T if wide or rows.dtype == np.float32 else found.T)
