@@ -33,7 +33,7 @@ from isoscope.comparing.two_sample import CLEAR_AUC, LEVEL, TEST_ROWS
 
 if TYPE_CHECKING:
     from isoscope._report.html import Markup
-    from isoscope.comparing.same import Sameness
+    from isoscope.comparing.sameness import Sameness
 
 _LISTED = 200  # ids
 _SETTINGS = ("pair", "tolerance", "sample", "seed", "missing", "zeros", "layer")

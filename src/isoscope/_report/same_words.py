@@ -10,7 +10,7 @@ from isoscope.auditing.mixed_spaces import MAX_ALIGNMENT
 from isoscope.comparing.two_sample import CLEAR_AUC
 
 if TYPE_CHECKING:
-    from isoscope.comparing.same import Sameness
+    from isoscope.comparing.sameness import Sameness
 
 RELATION_NAMES = {
     "same": "unchanged vectors",
