@@ -54,9 +54,16 @@ if TYPE_CHECKING:
     )
     from isoscope.comparing.two_sample import Comparison
     from isoscope.engines.engine import Engine
+    from isoscope.sketching.sketch import Sketch
+    from isoscope.stores.sampling import Sample
 
 _LISTED_IDS = 1_000
 _NEIGHBOR_ROWS = 2_000  # matched rows whose neighbors are compared
+_BROKEN, _BROKEN_SHARE = (
+    20.0,
+    0.01,
+)  # a row this many times as far away as the median row, and the largest share of such
+_DOMINATED = 0.02  # one of 1,000 rows reaches this if it is 13 times as far from the mean as the others
 _CONTENT_NOTE = (
     "Unmatched rows cannot distinguish a changed model from changed content; vectors of the same texts can. To be "
     "sure, keep such vectors with isoscope canary."
@@ -140,8 +147,13 @@ def same(
     settings = SameSettings(pair, tolerance, sample, check_seed(seed), missing, zeros, layer)
     if within == (new is not None):
         raise ParameterError("pass old and new, or one source with within=True (CLI: --within)")
-    if within and new_ids is not None:
-        raise ParameterError("new_ids was passed with within=True, which takes one source: pass ids instead")
+    if within:
+        unused = {"new_ids": new_ids is not None, "pair": pair != "auto", "tolerance": tolerance != 0.05}
+        for name in [name for name, passed in {**unused, "groups": groups is not None}.items() if passed]:
+            raise ParameterError(
+                f"{name} was passed with within=True, which does not use it: leave it out (CLI: "
+                f"{'--columns groups=' if name == 'groups' else '--' + name.replace('_', '-')} with --within)"
+            )
     if new_ids is None and not within and not isinstance(ids, str | None):
         raise ParameterError("ids has one value per row of old: pass new_ids too (CLI: --new-ids)")
     columns: dict[str, Any] = {"vectors": vectors, "text": text, "groups": groups}
@@ -194,10 +206,14 @@ def _look_within(result: Sameness, side: Side, engine: Engine, progress: Progres
     settings = result.settings
     drop = drop_policy(settings.missing, settings.zeros)
     sample = read_sample(side, settings.sample, settings.seed, drop, engine, progress)
-    progress("comparing covariances", 0, 0.0)
+    progress("looking for a second space", 0, 0.0)
     examined = sample.first(MIXED_ROWS)
     found = find_mixed_spaces(sample.vectors[examined], settings.seed)
-    result.evidence, result.compared, result.decided_by = "within", len(sample), "mixed_spaces"
+    result.evidence, result.compared, result.decided_by = (
+        "within",
+        len(sample),
+        found.sign if found is not None and found.is_mixed else "mixed_spaces",
+    )
     if found is None:
         result.answer = "undecided"
         if side.d < MIN_MIXED_DIMENSIONS:
@@ -208,17 +224,12 @@ def _look_within(result: Sameness, side: Side, engine: Engine, progress: Progres
             result.enough = MIN_MIXED_ROWS
         return
     result.answer = "mixed" if found.is_mixed else "same"
-    if math.isfinite(found.excess):
-        result.details = {
-            "alignment": found.alignment,
-            "excess": found.excess,
-            "cosine_of_means": found.mean_cosine,
-            "gap": found.gap,
-        }
+    result.details = found.measurements
     if not found.is_mixed:
         return
+    result.decided_by = found.sign
     kept = np.delete(examined, found.other)
-    others = assign_spaces(sample.vectors, kept, examined[found.other])
+    others = assign_spaces(sample.vectors, kept, examined[found.other], found.sign)
     rows = sample.rows[np.flatnonzero(others)]
     names = side.store.column("ids", rows[:_LISTED_IDS]) if "ids" in side.store.columns else None
     result.changed = (rows[:_LISTED_IDS] if names is None else names).tolist()
@@ -246,6 +257,8 @@ def _compare_matched(
         return
     _check_rows(old, rows.old.astype(np.float64))
     _check_rows(new, rows.new.astype(np.float64))
+    if _is_constant(result, rows.old, rows.new):
+        return
     before, after = _decode(rows)
     rounding = max(rounding_error(rows.old), rounding_error(rows.new))
     found = compare_pairs(before, after, tolerance=settings.tolerance, seed=settings.seed, rounding=rounding)
@@ -321,6 +334,7 @@ def _compare_samples(result: Sameness, old: Side, new: Side, engine: Engine, pro
     drop = drop_policy(settings.missing, settings.zeros)
     size = min(TEST_ROWS, settings.sample)
     samples = [read_sample(side, size, settings.seed + i, drop, engine, progress) for i, side in enumerate((old, new))]
+    samples = [_drop_broken(result, side, sample) for side, sample in zip((old, new), samples, strict=True)]
     rows = [sample.vectors.astype(np.float64) for sample in samples]
     groups = [repeated_groups(sample) for sample in samples]
     units = [len(part) if own is None else len(np.unique(own)) for part, own in zip(rows, groups, strict=True)]
@@ -330,6 +344,8 @@ def _compare_samples(result: Sameness, old: Side, new: Side, engine: Engine, pro
         return
     _check_rows(old, rows[0])
     _check_rows(new, rows[1])
+    if _is_constant(result, *rows):
+        return
     identity = row_identity(np.concatenate(rows))
     shared = int(np.isin(identity[: len(rows[0])], identity[len(rows[0]) :]).sum())
     if shared:
@@ -360,13 +376,46 @@ def _compare_samples(result: Sameness, old: Side, new: Side, engine: Engine, pro
             result.shift = float(np.linalg.norm(means[1] - spread * means[0])) / _rms(rows[1] - means[1])
 
 
+def _drop_broken(result: Sameness, side: Side, sample: Sample) -> Sample:
+    """Return the sample without broken rows, which are far away from all others, and note which they are.
+
+    If more than 1% of the rows are far away, they are no exceptions, and all rows are kept.
+    """
+    rows = sample.vectors.astype(np.float64)
+    with np.errstate(over="ignore"):
+        distances = np.linalg.norm(rows - np.median(rows, axis=0), axis=1)
+    broken = distances > _BROKEN * np.median(distances)
+    count = int(broken.sum())
+    if not count or not np.median(distances) > 0 or count > max(1, _BROKEN_SHARE * len(rows)):
+        return sample
+    assert side.store is not None
+    numbers = sample.rows[broken][:3]
+    names = side.store.column("ids", numbers) if "ids" in side.store.columns else None
+    listed = ", ".join(str(each) for each in (numbers if names is None else names).tolist())
+    what = ("row" if names is None else "id") + ("" if len(numbers) == 1 else "s")
+    result.notes.append(
+        f"{plural(count, 'row')} of {side.name} {'was' if count == 1 else 'were'} left out, because the distance from "
+        f"the median is more than {_BROKEN:g} times the typical one ({what} {listed}{', …' if count > 3 else ''})."
+    )
+    return sample.at(np.flatnonzero(~broken))
+
+
 def _check_rows(side: Side, rows: np.ndarray) -> None:
-    """Raise an error if all rows are equal, or if their numbers are too large or too small to compare."""
+    """Raise an error if the numbers are too large or too small to compare."""
     if rows.any():
         largest = float(np.abs(rows).max())
         check_largest_norm(side.name, largest * float(np.linalg.norm(rows / largest, axis=1).max()))
-    if not np.ptp(rows, axis=0).any():
-        raise TooFewRowsError(f"all {plural(len(rows), 'row')} of {side.name} are equal: need rows that differ")
+
+
+def _is_constant(result: Sameness, old: np.ndarray, new: np.ndarray) -> bool:
+    """Return whether all rows of one side are equal, and set the answer then; raise an error if both sides are so."""
+    constant = [not np.ptp(rows, axis=0).any() for rows in (old, new)]
+    if all(constant):
+        raise TooFewRowsError(f"all rows of {result.old} and of {result.new} are equal: need rows that differ")
+    if any(constant):
+        result.answer = "different"
+        result.decided_by = "old_constant" if constant[0] else "new_constant"
+    return any(constant)
 
 
 def _rms(rows: np.ndarray) -> float:
@@ -380,6 +429,8 @@ def _compare_sketches(result: Sameness, old: Side, new: Side, engine: Engine, pr
     if result.compared < MIN_ROWS:
         result.answer, result.enough = "undecided", 4 * MIN_ROWS
         return
+    if _is_constant(result, *(sketch.scatter for sketch in sketches)):
+        return
     before, after = (SpaceMoments.of(sketch) for sketch in sketches)
     found = compare_moments(before, after)
     _decide(result, found, min(before.n, after.n))
@@ -390,7 +441,21 @@ def _compare_sketches(result: Sameness, old: Side, new: Side, engine: Engine, pr
         elif not compare_moments(before, after.scaled(1 / spread).moved(before.mean)).differs:
             result.answer, result.scale = "shifted", spread
             result.shift = float(np.linalg.norm(after.mean - spread * before.mean)) / after.spread
+    dominated = [side.name for side, sketch in zip((old, new), sketches, strict=True) if _is_dominated(sketch)]
+    if dominated and result.answer != "same":
+        result.answer, result.decided_by, result.enough = "undecided", "broken_rows", None
+        result.notes.append(
+            f"A few rows hold most of the variance of {' and of '.join(dominated)}, so its mean and covariance say "
+            "little about the others: find these rows with isoscope audit --rows and fix or drop them, or compare the "
+            "vectors themselves."
+        )
     result.notes.append("A sketch holds only means and covariances; other differences are not detected.")
+
+
+def _is_dominated(sketch: Sketch) -> bool:
+    """Return whether a few rows hold most of the variance: the share of the fourth powers shows their weight."""
+    trace = float(np.trace(sketch.scatter))
+    return sketch.quartic / trace / trace > max(_DOMINATED, 10 / sketch.n)
 
 
 def _decide(result: Sameness, found: Comparison, n: int) -> None:
