@@ -50,7 +50,8 @@ def separate_rows(rows: np.ndarray, least: int, rng: np.random.Generator) -> Sep
             best, parts = float(gaps[at]), above[:, at].copy()
         share = above.astype(np.float64)
         counts = share.sum(axis=0)
-        directions = _unit_columns(scores.T @ share / counts - scores.T @ (1 - share) / (n - counts))
+        means = [scores.T @ part / np.maximum(size, 1) for part, size in ((share, counts), (1 - share, n - counts))]
+        directions = _unit_columns(means[0] - means[1])  # a part is empty if all scores are equal
     return Separation(best, parts if 2 * parts.sum() <= n else ~parts)
 
 
