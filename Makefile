@@ -126,9 +126,9 @@ estimators: .venv-bench/done
 	.venv-bench/bin/python benchmarks/estimators.py --page docs/estimators.md $(if $(MODEL),--data $(DATA) --model $(MODEL))
 
 # False alarms and power of comparisons of two spaces; writes the tables in docs/same.md. Rerun it to resume.
-# make calibration-same RUNS=folder DATA=folder of DATASET-MODEL.parquet files
+# make calibration-same RUNS=folder DATA=folder of DATASET-MODEL.parquet files [NEW_DATA=folder of such files]
 calibration-same: .venv-bench/done
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv-bench/bin/python benchmarks/same_calibration.py $(RUNS) --data $(DATA) --page docs/same.md
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv-bench/bin/python benchmarks/same_calibration.py $(RUNS) --data $(DATA) $(if $(NEW_DATA),--new-data $(NEW_DATA)) --page docs/same.md
 
 # False alarms and power of the audit's null tests (about an hour); writes the tables in docs/findings.md.
 calibration-audit: .venv-bench/done

@@ -1,10 +1,11 @@
 """Measure the error rates of `isoscope same` and of the finding `mixed_spaces` on data where the answer is known.
 
-    python benchmarks/same_calibration.py RUNS --data VECTORS --page docs/same.md
+    python benchmarks/same_calibration.py RUNS --data VECTORS [--new-data VECTORS] --page docs/same.md
 
 VECTORS is a folder of files DATASET-MODEL.parquet with the vectors of the same texts by several models; the variants
-MODEL-cls and MODEL-layer4 are another pooling and another layer. Every result is appended to RUNS/results.jsonl, so an
-interrupted run resumes. The same seed gives the same tables.
+MODEL-cls, MODEL-mean and MODEL-layer4 are another pooling and another layer. The limits of the finding were chosen on
+the vectors of --data; those of --new-data are a test on other texts and models. Every result is appended to
+RUNS/results.jsonl, so an interrupted run resumes. The same seed gives the same tables.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,7 +28,7 @@ from pages import write_table
 ROWS = 500
 CHANGES = ("reversed coordinates", "another model", "another pooling", "another layer")
 SHARES = (0.3, 0.05)
-UNRELATED = ("granite",)  # the other models of 384 dimensions here descend from MiniLM
+UNRELATED = ("granite", "mpnet", "nomic")  # the other models here have ancestors in common
 
 
 class Results:
@@ -48,17 +50,21 @@ class Results:
 
 
 def read_vectors(folder: Path) -> dict[tuple[str, str], np.ndarray]:
-    """Return the vectors by data set and model."""
+    """Return the vectors by data set and model; a variant is part of the name of its model."""
     found = {}
     for path in sorted(folder.glob("*.parquet")):
         dataset, _, model = path.stem.rpartition("-")
-        if model in ("cls", "layer4"):
+        if model in ("cls", "mean") or model.startswith("layer"):
             dataset, _, base = dataset.rpartition("-")
             model = f"{base}-{model}"
         store = isoscope.open_store(path)
-        if store.dim == 384:
-            found[dataset, model] = store.take(np.arange(len(store)))
+        found[dataset, model] = store.take(np.arange(len(store)))
     return found
+
+
+def derive_seed(*parts: object) -> int:
+    """Return a seed that depends on all parts, so that the splits of two data sets or models are independent."""
+    return zlib.crc32(repr(parts).encode())
 
 
 def halves(X: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -81,7 +87,7 @@ def changed(vectors: dict[tuple[str, str], np.ndarray], change: str, dataset: st
     if change == "reversed coordinates":
         yield from ((model, "reversed") for model in plain)
     elif change == "another model":
-        yield from itertools.permutations(plain, 2)
+        yield from itertools.permutations(plain, 2)  # all models of --data have equally many dimensions
     else:
         suffix = {"another pooling": "-cls", "another layer": "-layer4"}[change]
         yield from ((model.removesuffix(suffix), model) for model in models if model.endswith(suffix))
@@ -94,8 +100,8 @@ def false_alarms(vectors: dict[tuple[str, str], np.ndarray], results: Results, r
     for (dataset, model), X in vectors.items():
         counts = np.zeros(2, int)
         for seed in range(runs):
-            name = f"half {dataset} {model} {seed}"
-            got = results.get(name, lambda X=X, seed=seed: answers(*halves(X, seed), seed))
+            own = derive_seed(dataset, model, seed)
+            got = results.get(f"half {dataset} {model} {own}", lambda X=X, own=own: answers(*halves(X, own), own))
             counts += [answer != "same" for answer in got]
         total += [runs, *counts]
         lines.append(f"| {dataset} | {model} | {runs} | {counts[0]} | {counts[1]} |")
@@ -122,7 +128,7 @@ def power(vectors: dict[tuple[str, str], np.ndarray], results: Results, runs: in
     return "\n".join(lines)
 
 
-def mixed_false_alarms(vectors: dict[tuple[str, str], np.ndarray], results: Results, runs: int) -> str:
+def mixed_false_alarms(vectors: dict[tuple[str, str], np.ndarray], results: Results, runs: int, clusters: int) -> str:
     """Return the table of false alarms of the finding on one or several corpora of one model, and on clusters."""
     lines = ["| rows | runs | false alarms |", "|---|---|---|"]
     counts: dict[str, list[bool]] = defaultdict(list)
@@ -130,12 +136,12 @@ def mixed_false_alarms(vectors: dict[tuple[str, str], np.ndarray], results: Resu
         datasets = [dataset for dataset, own in vectors if own == model]
         for size in range(1, len(datasets) + 1):
             for chosen, seed in itertools.product(itertools.combinations(datasets, size), range(runs)):
-                rng = np.random.default_rng(seed)
+                rng = np.random.default_rng(derive_seed(model, chosen, seed))
                 X = np.concatenate([_some(vectors[own, model], rng) for own in chosen])
                 name = f"pure {model} {'+'.join(chosen)} {seed}"
                 alarm = results.get(name, lambda X=X, seed=seed: find(X, seed)[0])
                 counts[f"{size} corpora of one model" if size > 1 else "one corpus"].append(bool(alarm))
-    for seed in range(10 * runs):
+    for seed in range(clusters):
         rng = np.random.default_rng(seed)
         k, d = int(rng.integers(2, 12)), 128
         spectrum = np.arange(1, d + 1) ** (-rng.uniform(0, 1) / 2)
@@ -169,9 +175,11 @@ def mixed_power(vectors: dict[tuple[str, str], np.ndarray], results: Results, ru
     for dataset in sorted({dataset for dataset, _ in vectors}):
         models = [model for own, model in vectors if own == dataset]
         pairs = [*itertools.permutations(models, 2), *((model, "reversed") for model in models)]
+        pairs = [(a, b) for a, b in pairs if b == "reversed" or _dimensions(vectors, dataset, a, b)]
         for (old, new), share, seed in itertools.product(pairs, SHARES, range(runs)):
             X = vectors[dataset, old]
-            other = np.random.default_rng(seed).permutation(len(X)) < share * len(X)
+            own = derive_seed(dataset, old, new, share, seed)
+            other = np.random.default_rng(own).permutation(len(X)) < share * len(X)
             Y = X[:, ::-1] if new == "reversed" else vectors[dataset, new]
             mixture = np.where(other[:, None], Y, X)
             name = f"mixed {dataset} {old} {new} {share} {seed}"
@@ -183,6 +191,11 @@ def mixed_power(vectors: dict[tuple[str, str], np.ndarray], results: Results, ru
         right = [each[1] for each in itertools.chain(*by_share.values()) if each[0]]
         lines.append(f"| {kind} | {' | '.join(cells)} | {f'{np.mean(right):.1%}' if right else '–'} |")
     return "\n".join(lines)
+
+
+def _dimensions(vectors: dict[tuple[str, str], np.ndarray], dataset: str, old: str, new: str) -> bool:
+    """Return whether the vectors of two models have equally many dimensions."""
+    return vectors[dataset, old].shape[1] == vectors[dataset, new].shape[1]
 
 
 def _kind(old: str, new: str) -> str:
@@ -234,6 +247,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", type=Path, help="folder for the results")
     parser.add_argument("--data", type=Path, required=True, help="folder of DATASET-MODEL.parquet files")
+    parser.add_argument("--new-data", type=Path, help="the same for vectors on which no limit was chosen")
     parser.add_argument("--halves", type=int, default=100, help="random halves of each set")
     parser.add_argument("--changes", type=int, default=10, help="runs of each change of each set")
     parser.add_argument("--mixtures", type=int, default=3, help="runs of each mixture")
@@ -243,10 +257,16 @@ def main() -> None:
     tables = {
         "example": lambda: example(vectors),
         "mixed-power": lambda: mixed_power(vectors, results, given.mixtures),
-        "mixed-false-alarms": lambda: mixed_false_alarms(vectors, results, given.mixtures),
+        "mixed-false-alarms": lambda: mixed_false_alarms(vectors, results, given.mixtures, 10 * given.mixtures),
         "power": lambda: power(vectors, results, given.changes),
         "false-alarms": lambda: false_alarms(vectors, results, given.halves),
     }
+    if given.new_data is not None:
+        new = read_vectors(given.new_data)
+        tables |= {
+            "mixed-power-new": lambda: mixed_power(new, results, given.mixtures),
+            "mixed-false-alarms-new": lambda: mixed_false_alarms(new, results, given.mixtures, 0),
+        }
     for name, build in tables.items():
         table = build()
         print(f"\n{name}\n{table}", flush=True)

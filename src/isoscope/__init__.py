@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from isoscope.auditing.finding import Finding as Finding
     from isoscope.auditing.grouped import GroupedAudit as GroupedAudit
     from isoscope.comparing.canary import canary as canary
-    from isoscope.comparing.same import Sameness as Sameness
     from isoscope.comparing.same import same as same
+    from isoscope.comparing.sameness import Sameness as Sameness
     from isoscope.compressing.compress import Compression as Compression
     from isoscope.compressing.compress import compress as compress
     from isoscope.embedding.embed import embed as embed
@@ -126,7 +126,8 @@ else:
             "thresholding.threshold": ["threshold"],
             "thresholding.threshold_result": ["Threshold"],
             "compressing.compress": ["Compression", "compress"],
-            "comparing.same": ["Sameness", "same"],
+            "comparing.same": ["same"],
+            "comparing.sameness": ["Sameness"],
             "comparing.canary": ["canary"],
             "training.attach": ["attach"],
             "training.history": ["History"],

@@ -38,9 +38,20 @@ def test_lengths_and_rotations_do_not_matter(rng):
 @pytest.mark.parametrize("seed", range(6))
 def test_topics_of_one_model_are_one_space(seed):
     assert not find_mixed_spaces(topics(1_200, d=D, seed=seed), seed).is_mixed
-    far = topics(1_200, d=D, seed=seed, k=3)
-    far[:300] += 5 * far[0]  # a distant topic
-    assert not find_mixed_spaces(far, seed).is_mixed
+    copies = topics(1_200, d=D, seed=seed)
+    copies[:100] = copies[0] + 0.01 * copies[:100]  # near-duplicates
+    assert not find_mixed_spaces(copies, seed).is_mixed
+
+
+@pytest.mark.parametrize("share", [0.3, 0.05])
+def test_related_spaces_are_found_by_the_gap_between_them(share):
+    X = topics(1_200, d=D) + np.float32(0.5)
+    where = np.random.default_rng(3).permutation(len(X)) < share * len(X)
+    shift = 5 * np.random.default_rng(4).standard_normal(D).astype(np.float32) / np.sqrt(np.float32(D))
+    Y = topics(1_200, d=D, seed=0) @ np.diag(np.linspace(0.8, 1.2, D)).astype(np.float32) + shift
+    found = find_mixed_spaces(np.where(where[:, None], Y, X), 0)
+    assert (found.is_mixed, found.sign) == (True, "gap")
+    np.testing.assert_array_equal(found.other, np.flatnonzero(where))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -68,7 +79,7 @@ def test_edges():
 def test_further_rows_are_assigned_by_their_neighbors():
     X, where = mixture(0.3)
     known = np.arange(400)
-    assigned = assign_spaces(X, known[~where[:400]], known[where[:400]])
+    assigned = assign_spaces(X, known[~where[:400]], known[where[:400]], "covariances")
     assert np.mean(assigned == where) > 0.99
 
 

@@ -194,8 +194,38 @@ def test_one_or_two_sources_are_needed():
     for arguments, options in (((X,), {}), ((X, X), {"within": True})):
         with pytest.raises(InputError, match="within"):
             same(*arguments, **options)
-    with pytest.raises(InputError, match="equal"):
-        same(np.ones((50, 4)), X[:50, :4])
+    with pytest.raises(InputError, match="all rows of old and of new are equal"):
+        same(np.ones((50, 4)), np.ones((60, 4)))
+
+
+@pytest.mark.parametrize("pair", ["rows", "none"])
+def test_equal_rows_on_one_side_are_a_different_space(pair):
+    for old, new, constant in ((X, np.ones_like(X), "new"), (np.ones_like(X), X, "old")):
+        found = same(old, new, pair=pair)
+        assert (found.answer, found.decided_by) == ("different", f"{constant}_constant")
+        assert f"All compared rows of {constant} are equal" in found.paragraph
+    assert same(isoscope.sketch(X), isoscope.sketch(np.ones_like(X))).decided_by == "new_constant"
+
+
+@pytest.mark.parametrize("factor", [1e2, 1e6, 1e30])
+def test_one_broken_row_does_not_change_the_answer_for_unmatched_rows(factor):
+    old, new = X[:200].astype(np.float64), X[200:].astype(np.float64)
+    new[7] *= factor
+    found = same(old, new)
+    assert found.answer == "same"
+    assert any("1 row of new was left out" in note and "(row 7)" in note for note in found.notes)
+    turned = same(old, new[:, ::-1])
+    assert turned.answer == "different"
+    if factor < 1e30:
+        summed = same(isoscope.sketch(old), isoscope.sketch(new))
+        assert (summed.answer, summed.decided_by) == ("undecided", "broken_rows")
+        assert any("A few rows hold most of the variance of new" in note for note in summed.notes)
+
+
+@pytest.mark.parametrize("options", [{"pair": "rows"}, {"tolerance": 0.1}, {"groups": "g"}, {"new_ids": "id"}])
+def test_within_rejects_options_that_it_does_not_use(options):
+    with pytest.raises(InputError, match=f"{next(iter(options))} was passed with within"):
+        same(X, within=True, **options)
 
 
 def test_json_is_versioned_and_complete(tmp_path):

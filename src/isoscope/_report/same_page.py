@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
+from isoscope._core.errors import plural
 from isoscope._report.commands import Call, changed_settings, name_source, render_reproduction
 from isoscope._report.html import (
     document,
@@ -20,20 +21,22 @@ from isoscope._report.html import (
 from isoscope._report.same_words import RELATION_NAMES, describe_reasons, same_headline
 from isoscope.auditing.finding import format_number
 from isoscope.auditing.mixed_spaces import (
+    CLEAR_GAP,
+    LEAST_WIDTH,
     MAX_ALIGNMENT,
     MAX_EXCESS,
     MAX_MEAN_COSINE,
-    MAX_RELATED_ALIGNMENT,
-    MAX_RELATED_COSINE,
+    MIN_ALIGNMENT,
     MIN_GAP,
     MIN_SHARE,
+    MIN_WIDTH,
 )
 from isoscope.comparing.paired import KEPT_DISTANCES, KEPT_LOW, KEPT_SHARE
 from isoscope.comparing.two_sample import CLEAR_AUC, LEVEL, TEST_ROWS
 
 if TYPE_CHECKING:
     from isoscope._report.html import Markup
-    from isoscope.comparing.same import Sameness
+    from isoscope.comparing.sameness import Sameness
 
 _LISTED = 200  # ids
 _SETTINGS = ("pair", "tolerance", "sample", "seed", "missing", "zeros", "layer")
@@ -77,11 +80,11 @@ def _render_heading(result: Sameness) -> Markup:
 
 def _describe_evidence(result: Sameness) -> str:
     return {
-        "pairs": f"{result.compared:,} matched rows",
-        "rows": f"{result.compared:,} unmatched rows on each side",
+        "pairs": plural(result.compared, "matched row"),
+        "rows": f"{plural(result.compared, 'unmatched row')} on each side",
         "sketches": "means and covariances",
         "dimensions": "the number of dimensions",
-        "within": f"{result.compared:,} rows",
+        "within": plural(result.compared, "row"),
     }[result.evidence]
 
 
@@ -153,10 +156,11 @@ def _list_facts(result: Sameness) -> list[tuple[object, object]]:
 
 
 _DETAILS = {
-    "alignment": "Correlation of the covariances of the two most different parts",
-    "excess": "Excess of their inner product over random orientation",
+    "gap": "Gap between the two parts, relative to the distance of their means",
+    "alignment": "Correlation of their covariances",
+    "excess": "Excess of the inner product of their covariances over random orientation",
     "cosine_of_means": "Cosine of their means",
-    "gap": "Gap between them, relative to the distance of their means",
+    "width": "Width: variance of the smaller part, relative to the larger one",
 }
 
 
@@ -166,7 +170,7 @@ def _render_changed(result: Sameness) -> Markup | None:
     title = "Rows of the second space" if result.answer == "mixed" else "Rows that moved"
     more = f" and {result.n_changed - _LISTED:,} more" if result.n_changed > _LISTED else ""
     items = [tag("bdi", each) for each in result.changed[:_LISTED]]
-    return section("changed", title, tag("p", f"{result.n_changed:,} rows: ", *_separate(items), more))
+    return section("changed", title, tag("p", f"{plural(result.n_changed, 'row')}: ", *_separate(items), more))
 
 
 def _separate(items: list[Markup]) -> list[object]:
@@ -213,10 +217,12 @@ def _render_notes(result: Sameness) -> Markup:
         rows.append(
             (
                 "Rule",
-                f"Two parts of the rows are two spaces if the correlation of their covariances is below "
-                f"{MAX_ALIGNMENT:g}, the excess below {MAX_EXCESS:g} and the cosine below {MAX_MEAN_COSINE:g}; or if "
-                f"the gap exceeds {MIN_GAP:g}, the correlation is below {MAX_RELATED_ALIGNMENT:g} and the cosine below "
-                f"{MAX_RELATED_COSINE:g}. The smaller part needs more than {MIN_SHARE:.0%} of the rows.",
+                f"Two parts of the rows are two spaces if the gap exceeds {CLEAR_GAP:g} and the width "
+                f"{LEAST_WIDTH:g}, or if the gap exceeds {MIN_GAP:g}, the width {MIN_WIDTH:g} and the correlation "
+                f"{MIN_ALIGNMENT:g}. The larger part must not fall apart in the same way, as clusters do. Without such "
+                "a gap, they are two spaces if the "
+                f"correlation is below {MAX_ALIGNMENT:g}, the excess below {MAX_EXCESS:g} and the cosine below "
+                f"{MAX_MEAN_COSINE:g}. The smaller part needs more than {MIN_SHARE:.0%} of the rows.",
             )
         )
     rows.append(("Seed", result.settings.seed))

@@ -13,7 +13,7 @@ from isoscope._report.terminal import to_plain_text
 from isoscope.auditing.finding import format_number
 
 if TYPE_CHECKING:
-    from isoscope.comparing.same import Sameness
+    from isoscope.comparing.sameness import Sameness
 
 ANSWER_STYLES = {"same": "green", "undecided": "yellow"}
 _WIDTH = 80

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 from isoscope._core.errors import plural
 from isoscope.auditing.finding import format_number
-from isoscope.auditing.mixed_spaces import MAX_ALIGNMENT
 from isoscope.comparing.two_sample import CLEAR_AUC
 
 if TYPE_CHECKING:
-    from isoscope.comparing.same import Sameness
+    from isoscope.comparing.sameness import Sameness
 
 RELATION_NAMES = {
     "same": "unchanged vectors",
@@ -84,6 +83,8 @@ def _undecided(result: Sameness) -> str:
     unit = {"pairs": "matched row", "within": "row"}.get(result.evidence, "row")
     side = "" if result.evidence in ("pairs", "within") else " on each side"
     text = f"This cannot be decided with {plural(result.compared, unit)}{side}"
+    if result.decided_by == "broken_rows":
+        return "This cannot be decided from the sketches, because a few rows hold most of the variance."
     if result.enough is None:
         return f"{text}."
     return f"{text}; about {result.enough:,} would be enough."
@@ -104,6 +105,8 @@ def describe_reasons(result: Sameness) -> str:
         "within": _describe_within,
     }[result.evidence](result)
     consequence = _describe_shift(result) if result.answer == "shifted" else _CONSEQUENCES.get(result.answer, "")
+    if result.decided_by in ("old_constant", "new_constant"):
+        return _describe_constant(result)
     if result.decided_by == "directions":
         consequence = (
             "Cosines are the same as before. Inner products and Euclidean distances are not: scale old and new vectors "
@@ -124,6 +127,12 @@ def _describe_shift(result: Sameness) -> str:
         "Euclidean distances within each set are the same up to the factor, but cosines are not. Subtract the shift "
         "and divide by the factor before you mix new vectors with old ones."
     )
+
+
+def _describe_constant(result: Sameness) -> str:
+    old, new = _short_names(result)
+    constant, other = (old, new) if result.decided_by == "old_constant" else (new, old)
+    return f"All compared rows of {constant} are equal; those of {other} are not. A search in {constant} finds nothing."
 
 
 def _describe_dimensions(result: Sameness) -> str:
@@ -225,7 +234,7 @@ def _describe_sketches(result: Sameness) -> str:
 def _describe_within(result: Sameness) -> str:
     if result.answer != "mixed":
         return ""
-    if result.details.get("alignment", 0.0) < MAX_ALIGNMENT:
+    if result.decided_by == "covariances":
         return "These rows vary along different directions from the rest; topics of one model do not."
     return "These rows are separated from the rest by a gap that topics of one model do not have."
 

@@ -1,19 +1,24 @@
 """Detect rows of another space inside one source, such as an index that holds vectors of two models.
 
-Topics of one model differ in their means, but they vary along similar directions. The directions of two models have
-nothing in common. The rows are therefore split into small clusters, and the covariances within the clusters are
-compared: clusters whose covariances are as unrelated as those of randomly rotated spaces belong to different spaces.
-Models with a common ancestor share some directions. They are recognized by a gap that topics of one model do not have:
-along one direction, the rows of each space are close together compared with the distance of the two spaces.
+Two signs are examined:
+
+- A gap. The two spaces lie apart: along one direction, the rows of each space are close together compared with their
+  distance. The direction is found by projection pursuit and checked on held-out rows. Topics of one model lie apart
+  less clearly.
+- Covariances. Topics of one model vary along similar directions; the directions of two unrelated models have nothing in
+  common. The rows are split into small clusters, and the covariances within the clusters are compared. This finds
+  spaces with the same mean, such as one with reordered coordinates.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
 from isoscope._core.arrays import nonzero_rows, tiles, unit_rows
+from isoscope.auditing.separation import held_out_gap, separate_rows, separating_direction
 from isoscope.metrics.clusters import kmeans_plus_plus
 
 MIXED_ROWS = 2_000
@@ -25,9 +30,12 @@ MIN_MIXED_DIMENSIONS = 8
 MAX_ALIGNMENT, MAX_EXCESS, MAX_MEAN_COSINE = 0.03, 0.1, 0.25
 """The largest alignment of covariances, their largest excess over random orientation, and the largest cosine of the
 means of two unrelated spaces; topics of one model exceed at least one of them. docs/same.md has the measurements."""
-MIN_GAP, MAX_RELATED_ALIGNMENT, MAX_RELATED_COSINE = 0.8, 0.3, 0.55
-"""The smallest gap between related spaces, the largest alignment of their covariances, and the largest cosine of their
-means."""
+CLEAR_GAP, LEAST_WIDTH = 0.81, 0.2
+"""The gap that topics of one model do not reach, and the least variance of the smaller space, relative to the larger
+one: near-duplicates have less."""
+MIN_GAP, MIN_ALIGNMENT, MIN_WIDTH = 0.71, 0.12, 0.3
+"""The same for related spaces: a smaller gap is enough if the covariances of both are aligned, unlike those of two
+distant topics, and if the smaller space is no narrow topic."""
 MIN_SHARE = 0.03
 """The smallest share of the rows that is recognized as another space; a narrow topic can look the same."""
 
@@ -38,8 +46,12 @@ _LEAST_PART_ROWS = 6  # of the part of a cluster that belongs to one space
 _LEAST_SPACE_ROWS = 16
 _LEAST_STRUCTURE = 0.2  # the excess over random orientation of covariances within one space
 _REFINEMENTS = 3
-_RIDGE = 0.005  # penalty of the separating direction, relative to the mean variance
+_SIMILAR_GAP = 1.5  # the share of the distance that is no gap, relative to that of another gap of similar size
 _SMALLEST_NORM = 0.3  # relative to the median; noise makes small clusters look isotropic
+
+
+Sign = Literal["gap", "covariances"]
+"""What distinguishes two parts of the rows."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +63,30 @@ class MixedSpaces:
     is_mixed: bool
     other: np.ndarray
     """The positions of the rows of the smaller space among the examined rows; empty if there is one space."""
-    alignment: float
-    """The correlation of the covariances of the two most different parts: 0 for random orientation, 1 if equal."""
-    excess: float
-    """Their inner product, relative to random orientation, minus 1."""
-    mean_cosine: float
-    """The cosine of the means of the two parts."""
+    sign: Sign
+    """What distinguishes the two parts that were compared."""
     gap: float
     """The gap between the parts along the direction that separates them, relative to the distance of their means."""
+    alignment: float
+    """The correlation of their covariances: 0 for random orientation, 1 if equal."""
+    mean_cosine: float
+    """The cosine of their means."""
+    width: float
+    """The variance of the smaller part, relative to the larger one."""
+    excess: float = np.inf
+    """The inner product of the covariances within clusters, relative to random orientation, minus 1; for the sign
+    "covariances"."""
+
+    @property
+    def measurements(self) -> dict[str, float]:
+        """The measurements of the two parts by name."""
+        numbers = {
+            "gap": self.gap,
+            "alignment": self.alignment,
+            "cosine_of_means": self.mean_cosine,
+            "width": self.width,
+        }
+        return numbers if np.isinf(self.excess) else {**numbers, "excess": self.excess}
 
     @property
     def share(self) -> float:
@@ -76,41 +104,113 @@ def find_mixed_spaces(vectors: np.ndarray, seed: int) -> MixedSpaces | None:
     n, d = len(usable), vectors.shape[1]
     if n < MIN_MIXED_ROWS or d < MIN_MIXED_DIMENSIONS:
         return None
-    units = np.asarray(unit_rows(np, vectors[usable].astype(np.float32), np.float32))
-    k = int(np.clip(n // _ROWS_PER_CLUSTER, *_CLUSTERS))
-    codes = _cluster(units, k, np.random.default_rng(seed))
-    one = MixedSpaces(len(vectors), False, np.zeros(0, np.int64), 1.0, np.inf, 1.0, 0.0)
-    if _means_are_connected(units, codes):
-        return one
-    sides = _split(units, codes, k)
-    if sides is None:
-        return one
-    found = _compare_sides(units, codes, sides, k)
-    if found is None:
-        return one
-    alignment, excess, cosine, structure = found
-    gap = _gap(units, sides, np.random.default_rng((seed, 1)))
-    unrelated = alignment < MAX_ALIGNMENT and excess < MAX_EXCESS and cosine < MAX_MEAN_COSINE
-    related = gap > MIN_GAP and alignment < MAX_RELATED_ALIGNMENT and cosine < MAX_RELATED_COSINE
-    share = min(float(sides.mean()), 1 - float(sides.mean()))
-    is_mixed = (unrelated or related) and structure > _LEAST_STRUCTURE and share > MIN_SHARE
-    smaller = sides if 2 * sides.sum() <= n else ~sides
-    other = usable[smaller] if is_mixed else np.zeros(0, np.int64)
-    return MixedSpaces(len(vectors), is_mixed, other, alignment, excess, cosine, gap)
+    units = _to_units(vectors[usable])
+    found = _look_for_gap(units, seed)
+    if found.is_mixed:
+        inner = _look_for_gap(np.delete(units, found.other, axis=0), seed)
+        # rows with several gaps of similar size are clusters
+        if inner.is_mixed and 1 - inner.gap < _SIMILAR_GAP * (1 - found.gap):
+            found = replace(found, is_mixed=False)
+    if not found.is_mixed:
+        found = _compare_covariances(units, seed) or found
+    other = usable[found.other] if found.is_mixed else np.zeros(0, np.int64)
+    return replace(found, rows=len(vectors), other=other)
 
 
-def assign_spaces(vectors: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+def assign_spaces(vectors: np.ndarray, first: np.ndarray, second: np.ndarray, sign: Sign) -> np.ndarray:
     """Return whether each row belongs to the second of two spaces, given the positions of rows of both.
 
-    A row belongs to the space of its nearest neighbor among these rows.
+    A row belongs to the space on its side of the gap; without a gap, to the space of its nearest neighbor among these
+    rows.
     """
-    known = np.asarray(unit_rows(np, vectors[np.concatenate([first, second])].astype(np.float32), np.float32))
+    known = _to_units(vectors[np.concatenate([first, second])])
+    if sign == "gap":
+        direction, middle = separating_direction(known, np.arange(len(known)) >= len(first))
     belongs = np.zeros(len(vectors), bool)
     for part in tiles(vectors):
-        rows = np.asarray(unit_rows(np, vectors[part].astype(np.float32), np.float32))
-        belongs[part] = np.argmax(rows @ known.T, axis=1) >= len(first)
+        rows = _to_units(vectors[part])
+        if sign == "gap":
+            belongs[part] = rows @ direction > middle
+        else:
+            belongs[part] = np.argmax(rows @ known.T, axis=1) >= len(first)
     belongs[first], belongs[second] = False, True
     return np.asarray(belongs & nonzero_rows(vectors))
+
+
+def _to_units(vectors: np.ndarray) -> np.ndarray:
+    return np.asarray(unit_rows(np, vectors.astype(np.float32), np.float32))
+
+
+def _look_for_gap(units: np.ndarray, seed: int) -> MixedSpaces:
+    """Return the two parts with the largest gap between them, and whether they are two spaces."""
+    n = len(units)
+    least = max(_LEAST_SPACE_ROWS, int(np.ceil(MIN_SHARE * n)))
+    none = MixedSpaces(n, False, np.zeros(0, np.int64), "gap", 0.0, 1.0, 1.0, 1.0)
+    if n < 2 * least:
+        return none
+    gap, parts = separate_rows(units, least, np.random.default_rng((seed, 2)))
+    none = replace(none, gap=gap)
+    if gap < MIN_GAP or not least <= parts.sum():
+        return none
+    gap = min(gap, held_out_gap(units, parts, np.random.default_rng((seed, 1))))
+    variances = [float(np.var(units[part], axis=0, ddof=1).sum()) for part in (parts, ~parts)]
+    width = variances[0] / max(variances[1], 1e-12)
+    alignment = _align_parts(units, parts)
+    clear = gap > CLEAR_GAP and width > LEAST_WIDTH
+    related = gap > MIN_GAP and width > MIN_WIDTH and alignment > MIN_ALIGNMENT
+    return MixedSpaces(
+        n, clear or related, np.flatnonzero(parts), "gap", gap, alignment, _mean_cosine(units, parts), width
+    )
+
+
+def _align_parts(units: np.ndarray, parts: np.ndarray) -> float:
+    """Return the correlation of the covariances of two parts, without the part that random orientation explains."""
+    d = units.shape[1]
+    first, second = (units[part] - units[part].mean(axis=0) for part in (parts, ~parts))
+    across = d * _inner(first, second) - 1
+    within = [d * _inner(part, part) - 1 for part in (first, second)]
+    return float(across / np.sqrt(max(within[0], 1e-9) * max(within[1], 1e-9)))
+
+
+def _inner(X: np.ndarray, Y: np.ndarray) -> float:
+    """Return the inner product of two covariances divided by their traces; without products of a row with itself."""
+    squares = np.square(X @ Y.T)
+    lengths = [np.einsum("ij,ij->i", rows, rows) for rows in (X, Y)]
+    total = float(squares.sum(dtype=np.float64))
+    traces = float(lengths[0].sum(dtype=np.float64)) * float(lengths[1].sum(dtype=np.float64))
+    if X is Y:
+        total = (total - float(np.trace(squares))) * len(X) / (len(X) - 1)
+    return total / max(traces, 1e-30)
+
+
+def _mean_cosine(units: np.ndarray, parts: np.ndarray) -> float:
+    """Return the cosine of the means of two parts."""
+    first, second = (units[part].mean(axis=0, dtype=np.float64) for part in (~parts, parts))
+    lengths = float(np.linalg.norm(first) * np.linalg.norm(second))
+    return float(first @ second) / lengths if lengths > 0 else 0.0
+
+
+def _compare_covariances(units: np.ndarray, seed: int) -> MixedSpaces | None:
+    """Return the two parts whose covariances differ most, if they are two spaces; otherwise None."""
+    n = len(units)
+    k = int(np.clip(n // _ROWS_PER_CLUSTER, *_CLUSTERS))
+    codes = _cluster(units, k, np.random.default_rng(seed))
+    if _means_are_connected(units, codes):
+        return None
+    sides = _split(units, codes, k)
+    compared = None if sides is None else _compare_sides(units, codes, sides, k)
+    if sides is None or compared is None:
+        return None
+    alignment, excess, structure = compared
+    cosine = _mean_cosine(units, sides)
+    smaller = sides if 2 * sides.sum() <= n else ~sides
+    unrelated = alignment < MAX_ALIGNMENT and excess < MAX_EXCESS and cosine < MAX_MEAN_COSINE
+    if not unrelated or structure <= _LEAST_STRUCTURE or smaller.mean() <= MIN_SHARE:
+        return None
+    gap = held_out_gap(units, smaller, np.random.default_rng((seed, 1)))
+    variances = [float(np.var(units[part], axis=0, ddof=1).sum()) for part in (smaller, ~smaller)]
+    width = variances[0] / max(variances[1], 1e-12)
+    return MixedSpaces(n, True, np.flatnonzero(smaller), "covariances", gap, alignment, cosine, width, excess)
 
 
 def _cluster(units: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
@@ -220,8 +320,8 @@ def _mean_squares(squares: np.ndarray, side: np.ndarray) -> np.ndarray:
 
 def _compare_sides(
     units: np.ndarray, codes: np.ndarray, sides: np.ndarray, k: int
-) -> tuple[float, float, float, float] | None:
-    """Return the alignment, the excess, the cosine of the means, and the least excess within a side."""
+) -> tuple[float, float, float] | None:
+    """Return the alignment, the excess, and the least excess within a side."""
     d = units.shape[1]
     parts = 2 * codes + sides
     covariances = _Covariances(units, parts, 2 * k)
@@ -233,31 +333,4 @@ def _compare_sides(
         d * covariances.mean_inner(a, b) - 1 for a, b in ((first, second), (first, first), (second, second))
     )
     alignment = across / float(np.sqrt(max(within[0], 1e-9) * max(within[1], 1e-9)))
-    means = [units[side].mean(axis=0, dtype=np.float64) for side in (~sides, sides)]
-    lengths = float(np.linalg.norm(means[0]) * np.linalg.norm(means[1]))
-    cosine = float(means[0] @ means[1]) / lengths if lengths > 0 else 0.0
-    return alignment, across, cosine, min(within)
-
-
-def _gap(units: np.ndarray, sides: np.ndarray, rng: np.random.Generator) -> float:
-    """Return the gap between two sides on held-out rows, along the direction that separates the other rows best.
-
-    The gap is the distance from the 99th percentile of one side to the 1st percentile of the other, relative to the
-    distance of their means; it is negative if the sides overlap.
-    """
-    fitted = np.zeros(len(units), bool)
-    for side in (sides, ~sides):
-        rows = rng.permutation(np.flatnonzero(side))
-        fitted[rows[: len(rows) // 2]] = True
-    X, side = units[fitted].astype(np.float64), sides[fitted]
-    weights = np.where(side, 0.5 / side.sum(), 0.5 / (~side).sum())  # both sides count the same
-    center = weights @ X
-    X -= center
-    second_moment = X.T @ (X * weights[:, None])
-    penalty = _RIDGE * float(np.mean(np.einsum("ij,ij->i", X, X))) * 2 / X.shape[1]
-    second_moment[np.diag_indices_from(second_moment)] += max(penalty, 1e-12)
-    direction = np.linalg.solve(second_moment, X.T @ (weights * np.where(side, 1.0, -1.0)))
-    scores, side = (units[~fitted] - center) @ direction, sides[~fitted]
-    high, low = scores[side], scores[~side]
-    distance = float(high.mean() - low.mean())
-    return float(np.quantile(high, 0.01) - np.quantile(low, 0.99)) / distance if distance > 0 else 0.0
+    return alignment, across, min(within)

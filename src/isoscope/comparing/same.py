@@ -1,22 +1,18 @@
-"""The function `same` and its result: whether two sets of vectors come from one space, and the test that decided."""
+"""The function `same`: whether two sets of vectors come from one space, and the test that decided."""
 
 from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import isoscope
-from isoscope._core.arrays import check_integer, check_real
 from isoscope._core.errors import InputError, ParameterError, TooFewRowsError, plural
-from isoscope._core.missing import check_missing, check_zeros, drop_policy
+from isoscope._core.missing import drop_policy
 from isoscope._core.random import check_seed
-from isoscope._io.json import jsonable
 from isoscope._io.progress import show_progress
-from isoscope._render import Result
 from isoscope.advising.task import row_identity
 from isoscope.auditing.measure import check_largest_norm
 from isoscope.auditing.mixed_spaces import (
@@ -27,6 +23,7 @@ from isoscope.auditing.mixed_spaces import (
     find_mixed_spaces,
 )
 from isoscope.comparing.paired import ENOUGH_PAIRS, are_codes, compare_pairs, rounding_error
+from isoscope.comparing.sameness import Sameness, SameSettings
 from isoscope.comparing.sides import (
     match_rows,
     open_side,
@@ -36,7 +33,6 @@ from isoscope.comparing.sides import (
     repeated_groups,
 )
 from isoscope.comparing.two_sample import (
-    CLEAR_AUC,
     LEVEL,
     MIN_ROWS,
     TEST_ROWS,
@@ -50,151 +46,28 @@ from isoscope.metrics.correspondence import cka, mutual_knn
 if TYPE_CHECKING:
     from isoscope._core.types import Column, Missing, Seed, Zeros
     from isoscope._io.progress import Progress
-    from isoscope.comparing.paired import Fit
     from isoscope.comparing.sides import (
         PairedRows,
         Pairing,
         RowMatch,
         Side,
     )
-    from isoscope.comparing.two_sample import (
-        Comparison,
-        Test,
-    )
+    from isoscope.comparing.two_sample import Comparison
     from isoscope.engines.engine import Engine
-
-SCHEMA = "isoscope.same/1"
-"""The JSON schema; its version increases if readers of the old schema would misread the new one."""
-
-Answer = Literal["same", "rescaled", "shifted", "rotated", "different", "mixed", "undecided"]
-Evidence = Literal["pairs", "rows", "sketches", "dimensions", "within"]
-"""What an answer is based on: matched rows, samples of unmatched rows, sketches, the number of dimensions, or the rows
-of one source."""
+    from isoscope.sketching.sketch import Sketch
+    from isoscope.stores.sampling import Sample
 
 _LISTED_IDS = 1_000
 _NEIGHBOR_ROWS = 2_000  # matched rows whose neighbors are compared
+_BROKEN, _BROKEN_SHARE = (
+    20.0,
+    0.01,
+)  # a row this many times as far away as the median row, and the largest share of such
+_DOMINATED = 0.02  # one of 1,000 rows reaches this if it is 13 times as far from the mean as the others
 _CONTENT_NOTE = (
     "Unmatched rows cannot distinguish a changed model from changed content; vectors of the same texts can. To be "
     "sure, keep such vectors with isoscope canary."
 )
-
-
-@dataclass(frozen=True)
-class SameSettings:
-    """The options of a comparison that affect its result."""
-
-    pair: Pairing = "auto"
-    tolerance: float = 0.05
-    sample: int = 20_000
-    seed: int = 0
-    missing: Missing = "error"
-    zeros: Zeros = "keep"
-    layer: int | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 < check_real(self.tolerance, "tolerance") < 1:
-            raise ParameterError(f"tolerance is {self.tolerance}: need a number between 0 and 1, such as 0.05")
-        if check_integer(self.sample, "sample") < 100:
-            raise ParameterError(f"sample is {self.sample}: need at least 100 rows")
-        check_missing(self.missing)
-        check_zeros(self.zeros)
-
-
-@dataclass(repr=False)
-class Sameness(Result):
-    """Whether two sets of vectors come from one space: `answer`, and the evidence for it.
-
-    `bool(result)` is True if the answer is "same".
-    """
-
-    answer: Answer
-    evidence: Evidence
-    old: str
-    new: str
-    n_old: int
-    n_new: int
-    d_old: int
-    d_new: int
-    settings: SameSettings
-    compared: int = 0
-    """The number of matched rows, or of rows on each side, that were compared."""
-    tests: list[Test] = field(default_factory=list)
-    """The two-sample tests, for unmatched rows."""
-    fits: list[Fit] = field(default_factory=list)
-    """The transformations that were tried, for matched rows."""
-    decided_by: str = ""
-    """The name of the test or transformation that decided."""
-    error_rate: float | None = None
-    """The nominal false-alarm rate: how often two random parts of one set are not "same"; None for matched rows."""
-    scale: float = 1.0
-    shift: float = 0.0
-    """The length of the shift, relative to the spread of the new vectors."""
-    angle: float | None = None
-    """The mean angle in degrees by which a rotation turns a vector."""
-    residual: float | None = None
-    """The median distance between a vector and its prediction, relative to the spread of the new vectors."""
-    cosines: tuple[float, float, float] | None = None
-    """The 1st, 50th and 99th percentile of the cosines of matched rows."""
-    auc: float | None = None
-    """How well a classifier tells held-out old rows from new ones: 0.5 is chance, 1 is perfect."""
-    auc_low: float | None = None
-    auc_high: float | None = None
-    cka: float | None = None
-    neighbors: float | None = None
-    """The mean share of the 10 nearest neighbors that matched rows have in common."""
-    enough: int | None = None
-    """The number of rows with which the question can be decided, if it is undecided; None if no number is enough."""
-    changed: list[Any] = field(default_factory=list)
-    """At most 1,000 ids: of matched rows that changed while most did not, or, with `within`, of the rows of the second
-    space. Rows outside the sample are not listed."""
-    n_changed: int = 0
-    """The number of such rows among the compared rows."""
-    details: dict[str, float] = field(default_factory=dict)
-    """Additional numbers by name: for matched rows, the `tolerance` that was applied; with `within`, the measurements
-    of `isoscope.audit`'s finding `mixed_spaces`."""
-    notes: list[str] = field(default_factory=list)
-    given: dict[str, str] = field(default_factory=dict)
-    """The names of the columns with ids that were passed."""
-    version: str = ""
-
-    def __bool__(self) -> bool:
-        return self.answer == "same"
-
-    def __repr__(self) -> str:
-        return f"Sameness({self.answer}: {self.old}, {self.new})"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON-compatible values; see docs/same.md."""
-        content: dict[str, Any] = jsonable(
-            {
-                "schema": SCHEMA,
-                "isoscope": self.version,
-                "answer": self.answer,
-                "evidence": self.evidence,
-                "decided_by": self.decided_by,
-                "error_rate": self.error_rate,
-                "old": {"name": self.old, "rows": self.n_old, "dimensions": self.d_old},
-                "new": {"name": self.new, "rows": self.n_new, "dimensions": self.d_new},
-                "compared": self.compared,
-                "settings": asdict(self.settings),
-                "headline": self.headline,
-                "paragraph": self.paragraph,
-                "transformation": {"scale": self.scale, "shift": self.shift, "angle": self.angle},
-                "residual": self.residual,
-                "cosines": self.cosines,
-                "auc": {"value": self.auc, "low": self.auc_low, "high": self.auc_high},
-                "cka": self.cka,
-                "neighbors": self.neighbors,
-                "tests": [{**asdict(test), "rejects": test.rejects} for test in self.tests],
-                "fits": [{**asdict(fit), "fits": fit.fits} for fit in self.fits],
-                "enough": self.enough,
-                "changed": self.changed,
-                "n_changed": self.n_changed,
-                "details": self.details,
-                "notes": self.notes,
-            }
-        )
-        return content
 
 
 def same(
@@ -274,8 +147,13 @@ def same(
     settings = SameSettings(pair, tolerance, sample, check_seed(seed), missing, zeros, layer)
     if within == (new is not None):
         raise ParameterError("pass old and new, or one source with within=True (CLI: --within)")
-    if within and new_ids is not None:
-        raise ParameterError("new_ids was passed with within=True, which takes one source: pass ids instead")
+    if within:
+        unused = {"new_ids": new_ids is not None, "pair": pair != "auto", "tolerance": tolerance != 0.05}
+        for name in [name for name, passed in {**unused, "groups": groups is not None}.items() if passed]:
+            raise ParameterError(
+                f"{name} was passed with within=True, which does not use it: leave it out (CLI: "
+                f"{'--columns groups=' if name == 'groups' else '--' + name.replace('_', '-')} with --within)"
+            )
     if new_ids is None and not within and not isinstance(ids, str | None):
         raise ParameterError("ids has one value per row of old: pass new_ids too (CLI: --new-ids)")
     columns: dict[str, Any] = {"vectors": vectors, "text": text, "groups": groups}
@@ -328,10 +206,14 @@ def _look_within(result: Sameness, side: Side, engine: Engine, progress: Progres
     settings = result.settings
     drop = drop_policy(settings.missing, settings.zeros)
     sample = read_sample(side, settings.sample, settings.seed, drop, engine, progress)
-    progress("comparing covariances", 0, 0.0)
+    progress("looking for a second space", 0, 0.0)
     examined = sample.first(MIXED_ROWS)
     found = find_mixed_spaces(sample.vectors[examined], settings.seed)
-    result.evidence, result.compared, result.decided_by = "within", len(sample), "mixed_spaces"
+    result.evidence, result.compared, result.decided_by = (
+        "within",
+        len(sample),
+        found.sign if found is not None and found.is_mixed else "mixed_spaces",
+    )
     if found is None:
         result.answer = "undecided"
         if side.d < MIN_MIXED_DIMENSIONS:
@@ -342,17 +224,12 @@ def _look_within(result: Sameness, side: Side, engine: Engine, progress: Progres
             result.enough = MIN_MIXED_ROWS
         return
     result.answer = "mixed" if found.is_mixed else "same"
-    if math.isfinite(found.excess):
-        result.details = {
-            "alignment": found.alignment,
-            "excess": found.excess,
-            "cosine_of_means": found.mean_cosine,
-            "gap": found.gap,
-        }
+    result.details = found.measurements
     if not found.is_mixed:
         return
+    result.decided_by = found.sign
     kept = np.delete(examined, found.other)
-    others = assign_spaces(sample.vectors, kept, examined[found.other])
+    others = assign_spaces(sample.vectors, kept, examined[found.other], found.sign)
     rows = sample.rows[np.flatnonzero(others)]
     names = side.store.column("ids", rows[:_LISTED_IDS]) if "ids" in side.store.columns else None
     result.changed = (rows[:_LISTED_IDS] if names is None else names).tolist()
@@ -380,6 +257,8 @@ def _compare_matched(
         return
     _check_rows(old, rows.old.astype(np.float64))
     _check_rows(new, rows.new.astype(np.float64))
+    if _is_constant(result, rows.old, rows.new):
+        return
     before, after = _decode(rows)
     rounding = max(rounding_error(rows.old), rounding_error(rows.new))
     found = compare_pairs(before, after, tolerance=settings.tolerance, seed=settings.seed, rounding=rounding)
@@ -455,6 +334,7 @@ def _compare_samples(result: Sameness, old: Side, new: Side, engine: Engine, pro
     drop = drop_policy(settings.missing, settings.zeros)
     size = min(TEST_ROWS, settings.sample)
     samples = [read_sample(side, size, settings.seed + i, drop, engine, progress) for i, side in enumerate((old, new))]
+    samples = [_drop_broken(result, side, sample) for side, sample in zip((old, new), samples, strict=True)]
     rows = [sample.vectors.astype(np.float64) for sample in samples]
     groups = [repeated_groups(sample) for sample in samples]
     units = [len(part) if own is None else len(np.unique(own)) for part, own in zip(rows, groups, strict=True)]
@@ -464,6 +344,8 @@ def _compare_samples(result: Sameness, old: Side, new: Side, engine: Engine, pro
         return
     _check_rows(old, rows[0])
     _check_rows(new, rows[1])
+    if _is_constant(result, *rows):
+        return
     identity = row_identity(np.concatenate(rows))
     shared = int(np.isin(identity[: len(rows[0])], identity[len(rows[0]) :]).sum())
     if shared:
@@ -494,13 +376,46 @@ def _compare_samples(result: Sameness, old: Side, new: Side, engine: Engine, pro
             result.shift = float(np.linalg.norm(means[1] - spread * means[0])) / _rms(rows[1] - means[1])
 
 
+def _drop_broken(result: Sameness, side: Side, sample: Sample) -> Sample:
+    """Return the sample without broken rows, which are far away from all others, and note which they are.
+
+    If more than 1% of the rows are far away, they are no exceptions, and all rows are kept.
+    """
+    rows = sample.vectors.astype(np.float64)
+    with np.errstate(over="ignore"):
+        distances = np.linalg.norm(rows - np.median(rows, axis=0), axis=1)
+    broken = distances > _BROKEN * np.median(distances)
+    count = int(broken.sum())
+    if not count or not np.median(distances) > 0 or count > max(1, _BROKEN_SHARE * len(rows)):
+        return sample
+    assert side.store is not None
+    numbers = sample.rows[broken][:3]
+    names = side.store.column("ids", numbers) if "ids" in side.store.columns else None
+    listed = ", ".join(str(each) for each in (numbers if names is None else names).tolist())
+    what = ("row" if names is None else "id") + ("" if len(numbers) == 1 else "s")
+    result.notes.append(
+        f"{plural(count, 'row')} of {side.name} {'was' if count == 1 else 'were'} left out, because the distance from "
+        f"the median is more than {_BROKEN:g} times the typical one ({what} {listed}{', …' if count > 3 else ''})."
+    )
+    return sample.at(np.flatnonzero(~broken))
+
+
 def _check_rows(side: Side, rows: np.ndarray) -> None:
-    """Raise an error if all rows are equal, or if their numbers are too large or too small to compare."""
+    """Raise an error if the numbers are too large or too small to compare."""
     if rows.any():
         largest = float(np.abs(rows).max())
         check_largest_norm(side.name, largest * float(np.linalg.norm(rows / largest, axis=1).max()))
-    if not np.ptp(rows, axis=0).any():
-        raise TooFewRowsError(f"all {plural(len(rows), 'row')} of {side.name} are equal: need rows that differ")
+
+
+def _is_constant(result: Sameness, old: np.ndarray, new: np.ndarray) -> bool:
+    """Return whether all rows of one side are equal, and set the answer then; raise an error if both sides are so."""
+    constant = [not np.ptp(rows, axis=0).any() for rows in (old, new)]
+    if all(constant):
+        raise TooFewRowsError(f"all rows of {result.old} and of {result.new} are equal: need rows that differ")
+    if any(constant):
+        result.answer = "different"
+        result.decided_by = "old_constant" if constant[0] else "new_constant"
+    return any(constant)
 
 
 def _rms(rows: np.ndarray) -> float:
@@ -514,6 +429,8 @@ def _compare_sketches(result: Sameness, old: Side, new: Side, engine: Engine, pr
     if result.compared < MIN_ROWS:
         result.answer, result.enough = "undecided", 4 * MIN_ROWS
         return
+    if _is_constant(result, *(sketch.scatter for sketch in sketches)):
+        return
     before, after = (SpaceMoments.of(sketch) for sketch in sketches)
     found = compare_moments(before, after)
     _decide(result, found, min(before.n, after.n))
@@ -524,7 +441,21 @@ def _compare_sketches(result: Sameness, old: Side, new: Side, engine: Engine, pr
         elif not compare_moments(before, after.scaled(1 / spread).moved(before.mean)).differs:
             result.answer, result.scale = "shifted", spread
             result.shift = float(np.linalg.norm(after.mean - spread * before.mean)) / after.spread
+    dominated = [side.name for side, sketch in zip((old, new), sketches, strict=True) if _is_dominated(sketch)]
+    if dominated and result.answer != "same":
+        result.answer, result.decided_by, result.enough = "undecided", "broken_rows", None
+        result.notes.append(
+            f"A few rows hold most of the variance of {' and of '.join(dominated)}, so its mean and covariance say "
+            "little about the others: find these rows with isoscope audit --rows and fix or drop them, or compare the "
+            "vectors themselves."
+        )
     result.notes.append("A sketch holds only means and covariances; other differences are not detected.")
+
+
+def _is_dominated(sketch: Sketch) -> bool:
+    """Return whether a few rows hold most of the variance: the share of the fourth powers shows their weight."""
+    trace = float(np.trace(sketch.scatter))
+    return sketch.quartic / trace / trace > max(_DOMINATED, 10 / sketch.n)
 
 
 def _decide(result: Sameness, found: Comparison, n: int) -> None:
@@ -541,6 +472,3 @@ def _decide(result: Sameness, found: Comparison, n: int) -> None:
         result.answer = "same"
         result.decided_by = "classifier" if found.auc is not None else "covariances"
     result.notes.append(_CONTENT_NOTE)
-
-
-__all__ = ["CLEAR_AUC", "Sameness", "same"]

@@ -234,10 +234,8 @@ def mixed_spaces(e: Evidence) -> Iterator[Finding]:
         form="share",
         details={
             "rows": numbers[:_MAX_LISTED].tolist(),
-            "alignment": found.alignment,
-            "excess": None if math.isinf(found.excess) else found.excess,
-            "cosine_of_means": found.mean_cosine,
-            "gap": found.gap,
+            "sign": found.sign,
+            **found.measurements,
         },
     )
 
