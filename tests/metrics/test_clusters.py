@@ -10,12 +10,10 @@ from array_api_compat import array_namespace
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
-from sklearn.cluster import KMeans
 from sklearn.metrics import silhouette_samples, silhouette_score
 from threadpoolctl import threadpool_limits
 
 import isoscope
-from isoscope.metrics.clusters import nearest_center, run_lloyd
 from tests.conftest import DTYPES, memory_for, rotation, tolerance
 
 METRICS = ["euclidean", "cosine"]
@@ -494,21 +492,3 @@ def test_scale_does_not_change_the_clusters_in_float32(blobs, scale):
     found, expected = (isoscope.choose_clusters((s * blobs).astype(np.float32), [2, 3]) for s in (scale, 1))
     np.testing.assert_array_equal(found.labels, expected.labels)
     assert found.silhouettes == pytest.approx(expected.silhouettes, abs=tolerance("float32"))
-
-
-@pytest.mark.parametrize(("dtype", "k"), [(np.float64, 3), (np.float32, 12)])
-def test_runs_of_lloyd_equal_those_of_scikit_learn(rng, dtype, k):
-    X = (rng.standard_normal((500, 6)) + 3 * rng.standard_normal((k, 6))[rng.integers(0, k, 500)]).astype(dtype)
-    starts = [X[rng.choice(500, k, replace=False)] for _ in range(3)]
-    for start, (centers, codes) in zip(starts, run_lloyd(X, starts), strict=True):
-        expected = KMeans(k, init=start, n_init=1, tol=0).fit(X)
-        np.testing.assert_array_equal(codes, expected.labels_)
-        np.testing.assert_allclose(centers, expected.cluster_centers_, rtol=tolerance(dtype), atol=1e-5)
-        np.testing.assert_array_equal(nearest_center(X, centers), codes)
-
-
-def test_an_empty_cluster_keeps_its_center():
-    X = np.asarray([[0.0, 0], [1, 0], [0, 1]])
-    ((centers, codes),) = run_lloyd(X, [np.asarray([[0.0, 0], [50, 50]])])
-    assert codes.tolist() == [0, 0, 0]
-    np.testing.assert_allclose(centers, [[1 / 3, 1 / 3], [50, 50]])

@@ -10,10 +10,11 @@ from scipy.sparse import csr_array
 from sklearn.base import clone
 
 from isoscope._core.errors import NotFoundError, ParameterError, ShapeError, TooFewRowsError, plural, was_dropped
+from isoscope.advising.clusterings import nearest_center, run_k_means
 from isoscope.advising.inference import ExampleScores, Units, v_measure
 from isoscope.advising.retrieval import prepare, top_k
 from isoscope.advising.task import NO_ROWS, Round, Task, check_folds, note_rows, note_sample, read_rows, row_identity
-from isoscope.metrics.clusters import kmeans_plus_plus, nearest_center, run_lloyd
+from isoscope.metrics.clusters import kmeans_plus_plus
 from isoscope.transforms.affine import Whiten
 from isoscope.transforms.chain import Chain
 
@@ -165,7 +166,7 @@ class Labels(Task):
             for start in range(_CLUSTERINGS)
         ]
         codes = np.empty((_CLUSTERINGS, len(Z)), np.int64)
-        for run, (centers, own) in enumerate(run_lloyd(some, starts)):
+        for run, (centers, own) in enumerate(run_k_means(some, starts)):
             codes[run, clustered], codes[run, others] = own, nearest_center(rest, centers)
         return codes
 

@@ -234,67 +234,32 @@ def _k_means(starts: list[np.ndarray], X: np.ndarray) -> np.ndarray:
     mean = X.mean(axis=0)
     X = X - mean
     tightest, best = np.inf, np.zeros(len(X), np.int64)
-    for centers, codes in run_lloyd(X, [start - mean for start in starts]):
+    for start in starts:
+        centers, codes = _run_lloyd(X, start - mean)
         spread = float(np.sum((X - centers[codes]) ** 2, dtype=np.float64))
         if spread < tightest:
             tightest, best = spread, codes
     return best
 
 
-def run_lloyd(X: np.ndarray, starts: list[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return centers and codes for each start of k-means.
+def _run_lloyd(X: np.ndarray, centers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return centers and codes when no row changes its cluster, or after scikit-learn's maximum number of iterations.
 
-    A run ends when no row changes its cluster, or after scikit-learn's maximum number of iterations. One matrix product
-    per iteration serves all runs.
+    Each iteration takes two matrix products. SciPy would recompute all row norms in each iteration and hold the GIL.
     """
-    runs = [_Lloyd(X, start) for start in starts]
-    active = runs
+    codes = np.full(len(X), -1)
+    member = np.empty((len(centers), len(X)), X.dtype)
     for _ in range(_MAX_ITERATIONS):
-        products = X @ np.concatenate([run.centers[run.moved] for run in active]).T
-        ends = np.cumsum([len(run.moved) for run in active])[:-1]
-        active = [run for run, own in zip(active, np.split(products, ends, axis=1), strict=True) if run.step(own)]
-        if not active:
+        before = codes
+        codes = np.argmin(np.einsum("ij,ij->i", centers, centers) / 2 - X @ centers.T, axis=1)
+        if np.array_equal(codes, before):
             break
-    return [(run.centers, run.codes) for run in runs]
-
-
-class _Lloyd:
-    """One run of Lloyd's algorithm.
-
-    After the first iteration, only clusters that gained or lost a row have new centers, so only their distances are
-    computed again. An empty cluster keeps its center.
-    """
-
-    def __init__(self, X: np.ndarray, centers: np.ndarray):
-        self.X, self.centers = X, centers.astype(X.dtype)
-        self.codes, self.moved = np.full(len(X), -1), np.arange(len(centers))
-        self._sums, self._counts = np.zeros(centers.shape), np.zeros(len(centers), np.int64)
-        self._distances = np.empty((len(X), len(centers)), X.dtype)
-
-    def step(self, products: np.ndarray) -> bool:
-        """Run one iteration, given the products of the rows and the moved centers; return whether a row changed."""
-        near = self.centers[self.moved]
-        self._distances[:, self.moved] = np.einsum("ij,ij->i", near, near) / 2 - products
-        codes = np.argmin(self._distances, axis=1)
-        changed = np.flatnonzero(codes != self.codes)
-        if not len(changed):
-            return False
-        left = self.codes[changed]
-        had = np.flatnonzero(left >= 0)
-        member = np.zeros((len(self.centers), len(changed)))
-        member[codes[changed], np.arange(len(changed))] = 1
-        member[left[had], had] = -1
-        self._sums += member @ self.X[changed].astype(np.float64)
-        self._counts += member.sum(axis=1).astype(np.int64)
-        self.codes = codes
-        self.moved = np.flatnonzero(member.any(axis=1) & (self._counts > 0))
-        self.centers[self.moved] = self._sums[self.moved] / self._counts[self.moved, None]
-        return True
-
-
-def nearest_center(X: np.ndarray, centers: np.ndarray) -> np.ndarray:
-    """Return the index of the nearest center for each row."""
-    return np.asarray(np.argmin(np.einsum("ij,ij->i", centers, centers) / 2 - X @ centers.T, axis=1))
+        np.equal(np.arange(len(centers))[:, None], codes, out=member, casting="unsafe")
+        counts = np.bincount(codes, minlength=len(centers)).astype(X.dtype)
+        filled = counts > 0  # an empty cluster keeps its center
+        centers = centers.copy()
+        centers[filled] = (member @ X)[filled] / counts[filled, None]
+    return centers, codes
 
 
 def _silhouettes(xp: Any, X: Array, sums: Array, groups: Groups, rounding: float) -> Array:
