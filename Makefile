@@ -79,6 +79,7 @@ bench: .venv-bench/done
 	.venv-bench/bin/python benchmarks/thresholds.py --page docs/performance.md
 	.venv-bench/bin/python benchmarks/repairs.py --page docs/performance.md
 	.venv-bench/bin/python benchmarks/applying.py --page docs/performance.md
+	.venv-bench/bin/python benchmarks/advising.py --page docs/performance.md
 	.venv-bench/bin/python benchmarks/training.py --page docs/performance.md
 	.venv-bench/bin/python benchmarks/embedding.py --page docs/performance.md
 	.venv-bench/bin/python benchmarks/studies.py --page docs/performance.md

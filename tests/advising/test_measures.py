@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import rankdata, spearmanr
 from sklearn.metrics import adjusted_mutual_info_score
+from sklearn.metrics.cluster import contingency_matrix, expected_mutual_information
 
-from isoscope.advising.inference import spearman, v_measure
+from isoscope.advising.inference import expected_information, spearman, v_measure
 
 
 def weighted_spearman(a, b, weights):
@@ -68,6 +69,17 @@ def test_v_measure_matches_scikit_learn_adjusted_mutual_information(rng, k):
     found = v_measure(clusterings, labels)
     assert found.values.mean() == pytest.approx(np.mean(each), abs=1e-12)
     np.testing.assert_allclose(found.repeats, each, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("n", "a", "b"), [(50, 2, 3), (1000, 2, 2), (5000, 1, 4), (4000, 77, 60), (20, 20, 20), (7, 7, 1)]
+)
+def test_expected_information_equals_that_of_scikit_learn(rng, n, a, b):
+    first, second = rng.integers(0, a, n), rng.integers(0, b, n)
+    expected = expected_mutual_information(contingency_matrix(first, second, sparse=True).astype(np.int64), n)
+    assert expected_information(np.bincount(first), np.bincount(second)) == pytest.approx(
+        expected, rel=1e-10, abs=1e-13
+    )
 
 
 def test_v_measure_of_random_labels_is_zero_for_any_cluster_sizes(rng):

@@ -103,3 +103,12 @@ def test_identical_vectors_get_the_most_frequent_label():
 def test_huge_vectors(rng):
     X, labels = topics(rng, 40, 5, 3)
     np.testing.assert_array_equal(linear_probe(X * 2.0**700, labels, X * 2.0**700), linear_probe(X, labels, X))
+
+
+def test_leave_one_out_error_of_single_precision_is_bounded(rng):
+    """Even with one coordinate a thousand times larger than the others, predictions differ by at most 1e-4."""
+    X, labels = topics(rng, 400, 32, 4, 0.5)
+    X[:, 7] *= 1000
+    narrow = X.astype(np.float32)
+    single, double = LinearProbe(narrow, labels), LinearProbe(narrow.astype(np.float64), labels)
+    np.testing.assert_allclose(single.left_out, double.left_out, atol=1e-4)

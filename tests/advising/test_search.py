@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from isoscope.advising import retrieval
+from isoscope._core import pairs, threads
 from isoscope.advising.retrieval import prepare, similarity, top_k
 from tests.conftest import rotation
 
@@ -22,7 +22,7 @@ def all_pairs(A, B, metric):
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("itself", [False, True])
 def test_search_agrees_with_all_pairs(rng, metric, itself, monkeypatch):
-    monkeypatch.setattr(retrieval, "_TILE", 40 * 8 * 7)  # 7 queries at a time
+    monkeypatch.setattr(pairs, "_BLOCK", 7)
     B = rng.standard_normal((40, 6))
     A = B if itself else rng.standard_normal((15, 6))
     near = all_pairs(A, B, metric)
@@ -88,3 +88,24 @@ def test_scale_does_not_matter_for_distances(rng):
         top_k(X, X, 5, "euclidean", exclude_self=True),
         top_k(X * np.float32(2.0**100), X * np.float32(2.0**100), 5, "euclidean", exclude_self=True),
     )
+
+
+@pytest.mark.parametrize("itself", [False, True])
+def test_ties_are_ordered_by_index(rng, monkeypatch, itself):
+    monkeypatch.setattr(pairs, "_BLOCK", 7)
+    found = top_k(np.ones((40, 3)), np.ones((40, 3)), 4, "cosine", exclude_self=itself)
+    expected = [[j for j in range(6) if j != i or not itself][:4] for i in range(40)]
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_threads_do_not_change_the_result(rng, monkeypatch, metric):
+    X = prepare(rng.standard_normal((300, 8)).astype(np.float32).round(1), metric)
+    monkeypatch.setattr(pairs, "_BLOCK", 33)
+    found = []
+    for workers in (1, 4):
+        monkeypatch.setattr(threads, "thread_count", lambda workers=workers: workers)
+        monkeypatch.setattr(pairs, "thread_count", lambda workers=workers: workers)
+        found.append([top_k(X, X, 9, metric, exclude_self=True), top_k(X[:50], X, 20, metric)])
+    for alone, together in zip(*found, strict=True):
+        np.testing.assert_array_equal(alone, together)

@@ -201,6 +201,49 @@ def count_shared_neighbors(products, own, k, query_means, row_means, halves, inv
 
 
 @njit(cache=True, nogil=True)
+def _mark_candidates(row, row_offset, column_offsets, row_worst, column_worst, marks):  # type: ignore[no-untyped-def]
+    """Mark the columns that may enter a heap, in a separate loop that the compiler can vectorize."""
+    for j in range(row.shape[0]):
+        marks[j] = (column_offsets[j] - row[j] <= row_worst) | (row_offset - row[j] <= column_worst[j])
+
+
+@njit(cache=True, nogil=True)
+def keep_most_similar(  # type: ignore[no-untyped-def]
+    products, row_offsets, column_offsets, first_row, first_column, by_row, row_indices, by_column, column_indices, own
+):
+    """Update the heaps of the most similar points of a tile's rows and, if there are any, of its columns.
+
+    The distance of column j from row i is column_offsets[j] − products[i, j], and that of row i from column j is
+    row_offsets[i] − products[i, j]. If `own`, a point is not compared with itself.
+    """
+    columns = products.shape[1]
+    marks = np.zeros(-(-columns // 8) * 8, np.bool_)
+    groups = marks.view(np.uint64)  # most groups of eight columns have no mark and are skipped
+    column_worst = np.full(columns, -np.inf, products.dtype)
+    for j in range(by_column.shape[0]):
+        column_worst[j] = by_column[j, 0]
+    for i in range(products.shape[0]):
+        row = products[i]
+        _mark_candidates(row, row_offsets[i], column_offsets, by_row[i, 0], column_worst, marks[:columns])
+        for group in range(groups.shape[0]):
+            if groups[group] == 0:
+                continue
+            for j in range(8 * group, min(8 * group + 8, columns)):
+                at_row, at_column = first_row + i, first_column + j
+                if not marks[j] or (own and at_row == at_column):
+                    continue
+                value = column_offsets[j] - row[j]
+                if value < by_row[i, 0] or (value == by_row[i, 0] and at_column < row_indices[i, 0]):
+                    _sift(by_row[i], row_indices[i], value, at_column)
+                if by_column.shape[0] == 0:
+                    continue
+                value = row_offsets[i] - row[j]
+                if value < column_worst[j] or (value == column_worst[j] and at_row < column_indices[j, 0]):
+                    _sift(by_column[j], column_indices[j], value, at_row)
+                    column_worst[j] = by_column[j, 0]
+
+
+@njit(cache=True, nogil=True)
 def neighbor_distances(X, rows, distances, indices):  # type: ignore[no-untyped-def]
     """Compute the squared distances from the given rows to their neighbors, from coordinate differences."""
     for i in range(rows.shape[0]):

@@ -8,6 +8,7 @@ All functions take NumPy arrays and return NumPy arrays of indices or sums.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ MAX_MEMORY = 256 * 2**20
 
 _BLOCK = 640  # rows of a block: larger tiles multiply faster, but the tiles of all cores must fit in their shared cache
 _SMALLEST_BLOCK = 32
+_QUERY_BLOCK = 160  # queries of a block: a few hundred queries use several cores
 _MAX_SQUARED_DISTANCE = 1e30  # larger than any squared distance here, but within the range of float32
 # Up to this number of rows, a tile is faster without BLAS, whose idle threads would compete with those of torch.
 _MAX_ROWS_WITHOUT_BLAS = 96
@@ -39,6 +41,13 @@ def tile_rows(itemsize: int, max_memory: int) -> int:
             f"max_memory is {max_memory} bytes: need at least {each * _SMALLEST_BLOCK**2} for the smallest tiles"
         )
     return min(_BLOCK, int((max_memory / each) ** 0.5))
+
+
+def _upper(m: int) -> Iterator[tuple[int, int]]:
+    """Yield each pair of m blocks once, in diagonal order, so that consecutive pairs share no block."""
+    for offset in range(m):
+        for i in range(m - offset):
+            yield i, i + offset
 
 
 class _RowBlocks:
@@ -65,13 +74,6 @@ class _RowBlocks:
         tile: np.ndarray = self.centered[a] @ self.centered[b].T
         products_to_squared_distances(tile, self.X[a], self.X[b], self.norms[a], self.norms[b], self.near)
         return tile
-
-    def upper(self) -> Iterator[tuple[int, int]]:
-        """Yield each pair of blocks once, in diagonal order, so that consecutive pairs share no block."""
-        m = len(self.slices)
-        for offset in range(m):
-            for i in range(m - offset):
-                yield i, i + offset
 
 
 def nearest_neighbors(
@@ -115,7 +117,7 @@ def nearest_neighbors(
             keep_nearest(points.squared_distances(own, b), own, b.start, distances[part], indices[part])
 
     if rows is None:
-        run_all(map_in_threads(offer_both, points.upper(), len(points.slices)))
+        run_all(map_in_threads(offer_both, _upper(len(points.slices)), len(points.slices)))
     else:
         parts = list(blocks(len(queries), points.slices[0].stop))
         run_all(map_in_threads(offer_all, parts, len(parts)))
@@ -128,6 +130,58 @@ def nearest_neighbors(
 
     run_all(map_in_threads(finish, blocks(len(queries), 256), len(queries) // 256))
     return np.sqrt(distances, dtype=np.float64) * points.unit, indices
+
+
+def most_similar(
+    queries: np.ndarray, corpus: np.ndarray, k: int, offsets: np.ndarray | None = None, *, exclude_self: bool = False
+) -> np.ndarray:
+    """Return the k rows of the corpus with the largest `queries @ corpus.T - offsets`, best first.
+
+    Ties are ordered by index. With `exclude_self`, the queries are the corpus, no row is among its own results, and
+    each product is computed once for both of its rows.
+    """
+    from isoscope._core.kernels import keep_most_similar
+
+    offsets = np.zeros(len(corpus), corpus.dtype) if offsets is None else offsets
+    distances = np.full((len(queries), k), np.inf, corpus.dtype)
+    indices = np.full((len(queries), k), len(corpus), np.int64)
+    no_distances, no_indices = distances[:0], indices[:0]
+    size = tile_rows(corpus.dtype.itemsize, MAX_MEMORY)
+    columns = list(blocks(len(corpus), size))
+
+    def offer(a: slice, b: slice, of_rows: np.ndarray, *, both: bool) -> None:
+        keep_most_similar(
+            queries[a] @ corpus[b].T,
+            of_rows[a],
+            offsets[b],
+            a.start,
+            b.start,
+            distances[a],
+            indices[a],
+            distances[b] if both else no_distances,
+            indices[b] if both else no_indices,
+            exclude_self,
+        )
+
+    if exclude_self:
+        locks = [Lock() for _ in columns]
+
+        def offer_pair(pair: tuple[int, int]) -> None:
+            i, j = pair
+            with locks[i], locks[j] if i != j else nullcontext():
+                offer(columns[i], columns[j], offsets, both=i != j)
+
+        run_all(map_in_threads(offer_pair, _upper(len(columns)), len(columns)))
+    else:
+        rows = list(blocks(len(queries), min(size, _QUERY_BLOCK)))
+
+        def offer_all(a: slice) -> None:
+            for b in columns:
+                offer(a, b, no_offsets, both=False)
+
+        no_offsets = np.zeros(len(queries), corpus.dtype)
+        run_all(map_in_threads(offer_all, rows, len(rows)))
+    return np.take_along_axis(indices, np.lexsort((indices, distances)), axis=1)
 
 
 class NeighborSearch:
@@ -254,7 +308,7 @@ def spanning_tree(X: np.ndarray, *, max_memory: int = MAX_MEMORY) -> tuple[np.nd
         return np.where(edges < m, edges + a.start, edges - m + b.start), weights
 
     pool, pool_weights, pool_size = [], [], 0
-    pairs = [(i, j) for i, j in points.upper() if i != j]
+    pairs = [(i, j) for i, j in _upper(len(points.slices)) if i != j]
     for edges, weights in map_in_threads(joint_tree, pairs, len(pairs)):
         pool.append(edges)
         pool_weights.append(weights)
@@ -310,7 +364,7 @@ def cluster_distances(X: np.ndarray, codes: np.ndarray, k: int, *, max_memory: i
         return i, j, by_row, by_column
 
     total = np.zeros((len(X), k))
-    for i, j, by_row, by_column in map_in_threads(sums, points.upper(), len(points.slices)):
+    for i, j, by_row, by_column in map_in_threads(sums, _upper(len(points.slices)), len(points.slices)):
         total[points.slices[i], clusters[j][0] : clusters[j][-1] + 1] += by_row
         if i != j:
             total[points.slices[j], clusters[i][0] : clusters[i][-1] + 1] += by_column.T
@@ -335,7 +389,7 @@ def weighted_distances(X: np.ndarray, weights: np.ndarray, *, max_memory: int = 
         return i, j, tile @ weights[b], tile.T @ weights[a]
 
     total = np.zeros(weights.shape)
-    for i, j, by_row, by_column in map_in_threads(sums, points.upper(), len(points.slices)):
+    for i, j, by_row, by_column in map_in_threads(sums, _upper(len(points.slices)), len(points.slices)):
         total[points.slices[i]] += by_row
         if i != j:
             total[points.slices[j]] += by_column

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import isoscope
 from isoscope._core.errors import NotFoundError, ParameterError, ShapeError, plural
 from isoscope._core.random import check_seed
+from isoscope._core.threads import single_threaded_blas
 from isoscope._io.json import jsonable
 from isoscope._io.progress import show_progress
 from isoscope._render import Result
@@ -134,14 +135,15 @@ def advise(
     settings = replace(settings, layer=store.layer)
     if store.dim < 2:
         raise ShapeError(f"{store.name} has vectors with 1 dimension: need at least 2")
-    with show_progress(progress) as report:
+    # one BLAS thread: candidates run in our own threads, and threads that wait for each other slow down a busy machine
+    with single_threaded_blas(), show_progress(progress) as report:
         task = inputs.open_task(store, query_store, settings, report)
         if measure is not None and measure not in task.measures:
             raise ParameterError(f"measure is {measure!r}: this task supports {', '.join(task.measures)}")
         fewest = min(len(task.corpus) if round.fit_rows is None else len(round.fit_rows) for round in task.rounds)
         repairs = build_candidates(store.dim, fewest, settings.seed, candidates)
         trials = try_candidates(task, store, repairs, settings.seed, report)
-    choice, promise = decide(trials.scores, settings.confidence, measure, settings.folds, settings.seed)
+        choice, promise = decide(trials.scores, settings.confidence, measure, settings.folds, settings.seed)
     task.notes[:0] = notes
     advice = Advice.of(store, task, trials, choice, promise, settings)
     advice.given = inputs.names

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import warnings
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -11,6 +10,7 @@ from scipy.sparse import csr_array
 from sklearn.base import clone
 
 from isoscope._core.errors import NotFoundError, ParameterError, ShapeError, TooFewRowsError, plural, was_dropped
+from isoscope.advising.clusterings import nearest_center, run_k_means
 from isoscope.advising.inference import ExampleScores, Units, v_measure
 from isoscope.advising.retrieval import prepare, top_k
 from isoscope.advising.task import NO_ROWS, Round, Task, check_folds, note_rows, note_sample, read_rows, row_identity
@@ -43,28 +43,38 @@ class LinearProbe:
         X = X / self.unit
         self.mean = X.mean(axis=0, dtype=np.float64)
         centered = X - self.mean
-        targets = np.eye(int(labels.max()) + 1)[labels]
-        self.shares = targets.mean(axis=0)
-        targets -= self.shares
+        targets = np.eye(int(labels.max()) + 1, dtype=X.dtype)[labels]
+        self.shares = targets.mean(axis=0, dtype=np.float64)
         self.coefficients = np.zeros((X.shape[1], targets.shape[1]))
-        self.left_out = np.zeros_like(targets) + self.shares
+        self.left_out = np.zeros(targets.shape) + self.shares
         if not centered.any():
             return
+        # the sums use float64, and the products per row use the precision of X
         variances, V = np.linalg.eigh(centered.T @ centered)
         variances = np.maximum(variances, 0)
-        P = centered @ V
-        along = P.T @ targets
-        squares = P * P
-        least = np.inf
-        for penalty in _PENALTIES * float(variances.mean()):
-            shrunk = 1 / (variances + penalty)
-            weights = shrunk[:, None] * along
-            leverage, fitted = squares @ shrunk, P @ weights
-            residuals = (targets - fitted) / np.maximum(1 - 1 / len(X) - leverage, 1e-9)[:, None]
-            if (error := float(np.sum(residuals**2))) < least:
-                least, self.coefficients = error, V @ weights
-                # keep the mean label of all rows: leaving out a row would always make its own label rarer
-                self.left_out = self.shares + (fitted - leverage[:, None] * targets) / (1 - leverage)[:, None]
+        order = np.argsort(labels, kind="stable")
+        present, starts = np.unique(labels[order], return_index=True)
+        along = np.zeros((X.shape[1], targets.shape[1]))
+        along[:, present] = V.T @ np.add.reduceat(centered[order], starts, axis=0).T
+        P = centered.astype(X.dtype) @ V.astype(X.dtype)
+        targets -= self.shares.astype(X.dtype)
+        penalties = _PENALTIES * float(variances.mean())
+        shrunk = 1 / (variances[:, None] + penalties)
+        leverages = (P * P) @ shrunk.astype(X.dtype)
+
+        def fit(i: int) -> np.ndarray:
+            return np.asarray(P @ (shrunk[:, i, None] * along).astype(X.dtype))
+
+        errors = []
+        for i, leverage in enumerate(leverages.T):
+            residuals = targets - fit(i)
+            squares = np.einsum("ij,ij->i", residuals, residuals)
+            errors.append(np.sum(squares / np.maximum(1 - 1 / len(X) - leverage, 1e-9) ** 2, dtype=np.float64))
+        best = int(np.argmin(errors))
+        self.coefficients = V @ (shrunk[:, best, None] * along)
+        # keep the mean label of all rows: leaving out a row would always make its own label rarer
+        leverage = leverages[:, best, None]
+        self.left_out = self.shares + (fit(best) - leverage * targets) / (1 - leverage)
 
     def predict(self, Z: np.ndarray) -> np.ndarray:
         """Return the predicted label of each row of Z."""
@@ -148,21 +158,19 @@ class Labels(Task):
 
     def _run_kmeans(self, Z: np.ndarray, k: int) -> np.ndarray:
         """Return the cluster of each row in each of several runs of k-means."""
-        from sklearn.cluster import KMeans
-        from sklearn.exceptions import ConvergenceWarning
-        from threadpoolctl import threadpool_limits
-
-        Z = Z - Z.mean(axis=0, dtype=np.float64)
+        Z = (Z - Z.mean(axis=0, dtype=np.float64)).astype(Z.dtype)
         Z /= float(np.abs(Z).max()) or 1.0
-        some = Z[np.sort(np.random.default_rng(self.seed).permutation(len(Z))[:_MAX_CLUSTERED])]
-        codes = []
-        # one thread, because several threads mostly wait for each other on few rows
-        with threadpool_limits(1), warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than classes
-            for start in range(_CLUSTERINGS):
-                centers = some[kmeans_plus_plus(some, min(k, len(some)), np.random.default_rng((self.seed, start)))]
-                codes.append(KMeans(len(centers), init=centers, n_init=1).fit(some).predict(Z))
-        return np.asarray(codes, np.int64)
+        shuffled = np.random.default_rng(self.seed).permutation(len(Z))
+        clustered, others = np.sort(shuffled[:_MAX_CLUSTERED]), np.sort(shuffled[_MAX_CLUSTERED:])
+        some, rest = Z[clustered], Z[others]
+        starts = [
+            some[kmeans_plus_plus(some, min(k, len(some)), np.random.default_rng((self.seed, start)))]
+            for start in range(_CLUSTERINGS)
+        ]
+        codes = np.empty((_CLUSTERINGS, len(Z)), np.int64)
+        for run, (centers, own) in enumerate(run_k_means(some, starts)):
+            codes[run, clustered], codes[run, others] = own, nearest_center(rest, centers)
+        return codes
 
 
 def _independent_examples(m: int) -> csr_array:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from scipy.sparse import csr_array
 
-from isoscope._core.arrays import blocks, unit_rows
+from isoscope._core.arrays import unit_rows
 from isoscope._core.errors import MissingValueError, ParameterError, ShapeError, TooFewRowsError, was_dropped
-from isoscope._core.memory import tile_bytes
 from isoscope._core.missing import DROP_HINT
+from isoscope._core.pairs import most_similar
 from isoscope.advising.inference import ExampleScores, Units
 from isoscope.advising.judgments import read_qrels
 from isoscope.advising.matching import Side, check_numbering, count_unknown, find_rows
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from isoscope.transforms.repair import Repair
 
 
-_TILE = 64 * 2**20  # bytes of similarities in memory at a time
-
-
 def prepare(X: np.ndarray, metric: Metric) -> np.ndarray:
     """Return X prepared for comparison; for cosine, rows are scaled to unit length (zero rows stay zero)."""
     X = X if X.dtype.itemsize >= 4 else X.astype(np.float32)
@@ -55,7 +52,6 @@ def top_k(queries: np.ndarray, corpus: np.ndarray, k: int, metric: Metric, *, ex
     With `exclude_self`, the queries are the corpus, and no row is among its own results.
     """
     k = min(k, len(corpus) - exclude_self)
-    found = np.empty((len(queries), k), np.int64)
     half_squares = None
     if metric == "euclidean":
         # −‖q − c‖² = 2q·c − ‖c‖² − ‖q‖², and the last term is the same for the whole corpus. Centering and scaling
@@ -63,16 +59,7 @@ def top_k(queries: np.ndarray, corpus: np.ndarray, k: int, metric: Metric, *, ex
         mean, unit = corpus.mean(axis=0, dtype=np.float64), float(np.abs(corpus).max()) or 1.0
         queries, corpus = (((X - mean) / unit).astype(corpus.dtype) for X in (queries, corpus))
         half_squares = np.einsum("ij,ij->i", corpus, corpus) / 2
-    for part in blocks(len(queries), max(1, tile_bytes(_TILE) // (corpus.itemsize * len(corpus)))):
-        scores = queries[part] @ corpus.T
-        if half_squares is not None:
-            scores -= half_squares
-        if exclude_self:
-            scores[np.arange(len(scores)), np.arange(part.start, part.start + len(scores))] = -np.inf
-        best = np.argpartition(-scores, k - 1, axis=1)[:, :k]
-        order = np.argsort(-np.take_along_axis(scores, best, axis=1), axis=1, kind="stable")
-        found[part] = np.take_along_axis(best, order, axis=1)
-    return found
+    return most_similar(queries, corpus, k, half_squares, exclude_self=exclude_self)
 
 
 NDCG_DEPTH, RECALL_DEPTH = 10, 100

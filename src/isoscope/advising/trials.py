@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
 
 from isoscope._core.errors import InputError
+from isoscope._core.threads import map_in_threads, single_threaded
 from isoscope.advising.candidates import AS_IS
-from isoscope.advising.inference import Scores
+from isoscope.advising.inference import ExampleScores, Scores
 from isoscope.advising.labels import Labels
 from isoscope.engines.engine import sketch
 from isoscope.metrics.clusters import silhouette
@@ -49,41 +50,79 @@ class Trials:
 
 
 def try_candidates(task: Task, store: Store, candidates: Sequence[Candidate], seed: int, progress: Progress) -> Trials:
-    """Fit every candidate and score it on every round of the task; leave out candidates that cannot be fitted."""
-    shape_rows = _split_shape_rows(task, seed)
-    repairs: dict[str, Repair] = {}
-    values: dict[str, list[np.ndarray]] = {measure: [] for measure in task.measures}
-    repeats: dict[str, list[np.ndarray]] = {measure: [] for measure in task.measures}
-    shapes: list[dict[str, float]] = []
+    """Fit every candidate and score it on every round of the task; leave out candidates that cannot be fitted.
+
+    Candidates are tried in parallel, each in one thread with one BLAS thread. Only fits that read the source run before
+    the others, one after another.
+    """
+    sketches = _Sketches(task, seed)
+    from_source = {each.name: fit_to_source(each, task, store) for each in candidates if _reads_source(each, task)}
+
+    def attempt(candidate: Candidate) -> _Attempt | InputError:
+        with single_threaded():
+            try:
+                repair = from_source.get(candidate.name) or fit_to_source(candidate, task, store)
+                scores = _score_candidate(task, candidate, repair, sketches)
+                return _Attempt(repair, scores, _measure_shape(task, candidate, sketches))
+            except InputError as error:
+                if candidate.name == AS_IS:
+                    raise
+                return error
+
+    tried: dict[str, _Attempt] = {}
     left_out: dict[str, str] = {}
-    for i, candidate in enumerate(candidates):
-        try:
-            repair = fit_to_source(candidate, task, store)
-            scores = _score_candidate(task, candidate, repair)
-            shape = _measure_shape(task, candidate, *shape_rows)
-        except InputError as error:
-            if candidate.name == AS_IS:
-                raise
-            left_out[candidate.name] = str(error)
+    found = map_in_threads(attempt, candidates, len(candidates))
+    for i, (candidate, result) in enumerate(zip(candidates, found, strict=True)):
+        if isinstance(result, InputError):
+            left_out[candidate.name] = str(result)
         else:
-            repairs[candidate.name] = repair
-            shapes.append(shape)
-            for measure, (of, again) in scores.items():
-                values[measure].append(of)
-                if again is not None:
-                    repeats[measure].append(again)
+            tried[candidate.name] = result
         progress("trying repairs", 0, (i + 1) / len(candidates))
+    scores = {measure: [each.scores[measure] for each in tried.values()] for measure in task.measures}
     return Trials(
-        [candidate for candidate in candidates if candidate.name in repairs],
-        list(repairs.values()),
+        [candidate for candidate in candidates if candidate.name in tried],
+        [each.repair for each in tried.values()],
         Scores(
-            {measure: np.column_stack(of) for measure, of in values.items()},
-            {measure: np.column_stack(of) for measure, of in repeats.items() if of},
+            {measure: np.column_stack([each.values for each in of]) for measure, of in scores.items()},
+            {
+                measure: np.column_stack([each.repeats for each in of if each.repeats is not None])
+                for measure, of in scores.items()
+                if of[0].repeats is not None
+            },
             task.units,
             dict(task.variance_factors),
         ),
-        shapes,
+        [each.shape for each in tried.values()],
         left_out,
+    )
+
+
+class _Attempt(NamedTuple):
+    """A candidate that could be fitted and scored."""
+
+    repair: Repair
+    scores: dict[str, ExampleScores]
+    shape: dict[str, float]
+
+
+class _Sketches:
+    """The sketches of the rows that all candidates are fitted to, and the rows on which shapes are measured."""
+
+    def __init__(self, task: Task, seed: int):
+        vectors = task.rows.vectors
+        some = np.random.default_rng(seed).permutation(len(vectors))[: 2 * _SHAPE_ROWS]
+        self.shape_rows, self.held_out = np.array_split(some, 2)
+        self.of_shape_rows = sketch(vectors[self.shape_rows])
+        self.of_rounds = [None if each.fit_rows is None else sketch(vectors[each.fit_rows]) for each in task.rounds]
+
+
+def _reads_source(candidate: Candidate, task: Task) -> bool:
+    """Return whether fitting reads the source again, because the sums of all rows are not enough."""
+    repair = candidate.repair
+    return (
+        isinstance(repair, Chain)
+        and all(isinstance(step, AffineRepair) for step in repair.steps)
+        and len(task.corpus) < task.corpus.total
     )
 
 
@@ -96,10 +135,9 @@ def fit_to_source(candidate: Candidate, task: Task, store: Store) -> Repair:
     """
     rows = task.corpus
     repair: Repair = clone(candidate.repair)
-    affine_chain = isinstance(repair, Chain) and all(isinstance(step, AffineRepair) for step in repair.steps)
     if isinstance(repair, AffineRepair):
         repair.fit(rows.sketch)
-    elif affine_chain and len(rows) < rows.total:
+    elif _reads_source(candidate, task):
         repair.fit(store)
     else:
         repair.fit(rows.vectors[rows.sampled])
@@ -112,17 +150,14 @@ def _fit_to_rows(candidate: Candidate, vectors: np.ndarray, total: Sketch) -> Re
     return repair
 
 
-def _score_candidate(
-    task: Task, candidate: Candidate, repair: Repair
-) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
+def _score_candidate(task: Task, candidate: Candidate, repair: Repair, sketches: _Sketches) -> dict[str, ExampleScores]:
     """Return the values of all examples and the repeated scores for each measure, averaged over the rounds."""
     counts = np.zeros(len(task))
     sums = {measure: np.zeros(len(task)) for measure in task.measures}
     repeats: dict[str, list[np.ndarray]] = {}
-    for round in task.rounds:
-        if round.fit_rows is not None:
-            vectors = task.rows.vectors[round.fit_rows]
-            repair = _fit_to_rows(candidate, vectors, sketch(vectors))
+    for round, total in zip(task.rounds, sketches.of_rounds, strict=True):
+        if round.fit_rows is not None and total is not None:
+            repair = _fit_to_rows(candidate, task.rows.vectors[round.fit_rows], total)
         counts[round.examples] += 1
         for measure, scores in task.score(repair, round).items():
             sums[measure][round.examples] += scores.values
@@ -130,24 +165,15 @@ def _score_candidate(
                 repeats.setdefault(measure, []).append(len(round.examples) * scores.repeats)
     scored = sum(len(round.examples) for round in task.rounds)
     return {
-        measure: (of / counts, np.sum(repeats[measure], axis=0) / scored if measure in repeats else None)
+        measure: ExampleScores(of / counts, np.sum(repeats[measure], axis=0) / scored if measure in repeats else None)
         for measure, of in sums.items()
     }
 
 
-def _split_shape_rows(task: Task, seed: int) -> tuple[np.ndarray, np.ndarray, Sketch]:
-    """Return rows to fit on and other rows to measure, with at most a few thousand of each."""
-    some = np.random.default_rng(seed).permutation(len(task.rows))[: 2 * _SHAPE_ROWS]
-    fit_rows, held_out = np.array_split(some, 2)
-    return fit_rows, held_out, sketch(task.rows.vectors[fit_rows])
-
-
-def _measure_shape(
-    task: Task, candidate: Candidate, fit_rows: np.ndarray, held_out: np.ndarray, total: Sketch
-) -> dict[str, float]:
+def _measure_shape(task: Task, candidate: Candidate, sketches: _Sketches) -> dict[str, float]:
     """Return the repaired space's IsoScore, mean cosine and label silhouette, on rows not used to fit the repair."""
-    repair = _fit_to_rows(candidate, task.rows.vectors[fit_rows], total)
-    Y = repair.transform(task.rows.vectors[held_out]).astype(np.float64)
+    repair = _fit_to_rows(candidate, task.rows.vectors[sketches.shape_rows], sketches.of_shape_rows)
+    Y = repair.transform(task.rows.vectors[sketches.held_out]).astype(np.float64)
     found = {}
     if len(Y) >= 4 and Y.shape[1] > 1 and np.ptp(Y, axis=0).any():
         found["isoscore"] = float(isoscore(Y, unbiased=True))
@@ -160,7 +186,7 @@ def _measure_shape(
         if "mean_cosine" in found:
             found["mean_cosine"] = float(task.corpus.sketch.mean_cosine())
     if isinstance(task, Labels):
-        labels = task.labels[held_out][nonzero]
+        labels = task.labels[sketches.held_out][nonzero]
         if 1 < len(np.unique(labels)) < len(labels):
             found["silhouette"] = float(silhouette(Y[nonzero], labels, metric=task.metric))
     return found

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from isoscope._core.errors import InputError
-from isoscope.stores.databases.postgres_copy import SIGNATURE, CopiedRows, pack_rows, pack_vectors
+from isoscope.stores.databases.postgres_copy import SIGNATURE, CopiedRows, pack_numbers, pack_rows, pack_vectors
 
 KINDS = {"vector": np.float32, "halfvec": np.float16, "_float4": np.float32, "_float8": np.float64}
 IDS = np.array([3, -1, 2**40])
@@ -57,3 +57,12 @@ def test_vector_of_another_length_raises():
     data = pack_rows([pack_vectors(np.ones((2, 3), np.float32), "vector")])
     with pytest.raises(InputError, match="no longer has 4 dimensions"):
         CopiedRows([data], 1).vectors("vector", 4)
+
+
+@pytest.mark.parametrize("values", [[1, -2, 3], [1, None, 3], [None, None, None]])
+def test_packed_numbers_are_unpacked_unchanged(values):
+    vectors = np.ones((3, 2), np.float32)
+    data = pack_rows([pack_numbers(pa.array(values, pa.int32()), "int8"), pack_vectors(vectors, "vector")])
+    rows = CopiedRows([data], 2)
+    assert rows.column("int8").to_pylist() == values
+    np.testing.assert_array_equal(rows.vectors("vector", 2), vectors)

@@ -373,3 +373,47 @@ def test_writing_to_postgresql(postgres):
     assert again.begin(2, np.dtype("f4"), None, ABOUT) is True
     again.clear()
     assert postgres.run("SELECT to_regclass('contract')") == [(None,)]
+
+
+def test_numbers_and_texts_are_copied_directly(postgres, cloud, tmp_path, monkeypatch):
+    """Columns of these types need no cast, so the rows bypass the temporary table."""
+    others = {
+        "small": pa.array([1, None, -3], pa.int16()),
+        "count": pa.array([2**40, 5, None], pa.int64()),
+        "share": pa.array([0.1, None, float("nan")], pa.float64()),
+        "weight": pa.array([1.5, 2.5, None], pa.float32()),
+        "used": pa.array([True, None, False]),
+        "text": pa.array(["naïve", None, ""]),
+    }
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(cloud[:3].ravel()), cloud.shape[1])
+    path = tmp_path / "rows.arrow"
+    table = pa.table({"embedding": vectors, **others})
+    with pa.ipc.new_file(path, table.schema) as file:
+        file.write_table(table)
+    monkeypatch.delattr(PostgresDestination, "_stage_rows")
+    isoscope.write_store(path, postgres.url("direct"))
+    found = postgres.run(f"SELECT {', '.join(others)} FROM direct ORDER BY id")
+    for name, column in zip(others, zip(*found, strict=True), strict=True):
+        np.testing.assert_equal(list(column), others[name].to_pylist())
+    np.testing.assert_array_equal(read(postgres.url("direct", "embedding"))[1], cloud[:3])
+
+
+def test_rows_of_a_lost_transaction_are_not_written_twice(postgres):
+    """If the connection is lost after the commit, the same rows are written again and replace themselves."""
+    where = open_postgres_destination(parse_address(postgres.url("twice")))
+    where.begin(2, np.dtype("f4"), None, ABOUT)
+    rows = Batch(0, np.eye(2, dtype=np.float32), {"ids": np.array([5, 9])}, 1.0)
+    where.write(rows)
+    once = where._session._run_once
+
+    def lose_connection_after_commit(work):
+        once(work)
+        where._session._run_once = once
+        where._session._connection.close()
+        return once(work)
+
+    where._session._run_once = lose_connection_after_commit
+    where.write(rows._replace(columns={"ids": np.array([7, 8])}))
+    where.finish(4)
+    where.close()
+    assert postgres.run("SELECT id FROM twice ORDER BY id") == [(5,), (7,), (8,), (9,)]

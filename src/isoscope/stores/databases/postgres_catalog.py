@@ -13,6 +13,7 @@ import numpy as np
 from isoscope._core.errors import DatabaseError, NotFoundError, ParameterError
 from isoscope.stores.databases.address import Address
 from isoscope.stores.databases.base import suggest_names, to_json_value
+from isoscope.stores.databases.postgres_copy import NUMBERS
 
 VECTOR_TYPES = {"vector": "f4", "halfvec": "f2", "_float4": "f4", "_float8": "f8"}
 """Column types that are read as vectors, with the type of their numbers."""
@@ -27,6 +28,13 @@ _CHOICES = {
     "halfvec": ("halfvec", "f2"),
     "real[]": ("_float4", "f4"),
     "double precision[]": ("_float8", "f8"),
+}
+_BINARY_NUMBERS = {
+    "boolean": "bool",
+    "integer": "int4",
+    "bigint": "int8",
+    "real": "float4",
+    "double precision": "float8",
 }
 _PLAIN_TYPE = re.compile(r"[a-z_][\w ]*(\.\w+)?(\(\d+(,-?\d+)?\))?[\w ]*(\[\])*")
 """Types that are safe to insert into SQL; the metadata of a file may contain anything."""
@@ -110,6 +118,15 @@ def column_type(field: Any) -> str:
         if is_kind(kind):
             return name
     return "text"
+
+
+def binary_number(field: Any) -> str | None:
+    """Return the catalog name of a field's SQL type if its numbers fit that type; None means that a cast is needed."""
+    import pyarrow.types as kinds
+
+    kind, name = field.type, _BINARY_NUMBERS.get(column_type(field))
+    is_number = kinds.is_boolean(kind) or kinds.is_integer(kind) or kinds.is_floating(kind)
+    return name if name and is_number and np.can_cast(kind.to_pandas_dtype(), NUMBERS[name], "safe") else None
 
 
 def to_text_column(column: Any) -> Any:

@@ -15,14 +15,15 @@ SIGNATURE = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 """The COPY header: a fixed signature, no flags and no extension."""
 _PART = 2**20  # number of bytes whose positions are in memory at the same time
 _END = struct.pack(">h", -1)
-_NUMBERS = {"bool": "?", "int2": ">i2", "int4": ">i4", "int8": ">i8", "float4": ">f4", "float8": ">f8"}
+NUMBERS = {"bool": "?", "int2": ">i2", "int4": ">i4", "int8": ">i8", "float4": ">f4", "float8": ">f8"}
+"""The NumPy type of each numeric type, in the byte order of COPY."""
 _TIMES = {"date": ">i4", "timestamp": ">i8", "timestamptz": ">i8"}
 _EPOCH = {"date": 10_957, "timestamp": 946_684_800_000_000, "timestamptz": 946_684_800_000_000}  # 1970 to 2000
 _ELEMENTS = {"vector": ">f4", "halfvec": ">f2", "_float4": ">f4", "_float8": ">f8"}
 _TEXTS = ("text", "varchar", "bpchar", "name", "json")
 VARYING = (*_TEXTS, "bytea")
 """Types whose values have variable length."""
-NATIVE = (*_NUMBERS, *_TIMES, *VARYING)
+NATIVE = (*NUMBERS, *_TIMES, *VARYING)
 """Types that are read in binary format; all others are requested as text."""
 
 
@@ -105,13 +106,13 @@ class CopiedRows:
 
         at, lengths = self._next()
         null = lengths < 0
-        if kind not in _NUMBERS and kind not in _TIMES:
+        if kind not in NUMBERS and kind not in _TIMES:
             return self._texts(at, lengths, null, binary=kind == "bytea")
-        dtype = np.dtype(_NUMBERS.get(kind) or _TIMES[kind])
+        dtype = np.dtype(NUMBERS.get(kind) or _TIMES[kind])
         at = np.where(null, 0, at)  # points to the header, which is long enough
         values = self._gather(at, dtype.itemsize).copy().view(dtype)[:, 0].astype(dtype.newbyteorder("="))
         mask = null if null.any() else None
-        if kind in _NUMBERS:
+        if kind in NUMBERS:
             return pa.array(values, mask=mask)
         infinite = ~null & ((values == np.iinfo(values.dtype).max) | (values == np.iinfo(values.dtype).min))
         if infinite.any():
@@ -168,8 +169,8 @@ def arrow_kind(kind: str) -> Any:
     """Return the Arrow type for a column of this type."""
     import pyarrow as pa
 
-    if kind in _NUMBERS:
-        return pa.from_numpy_dtype(np.dtype(_NUMBERS[kind]).newbyteorder("="))
+    if kind in NUMBERS:
+        return pa.from_numpy_dtype(np.dtype(NUMBERS[kind]).newbyteorder("="))
     if kind in _TIMES:
         return pa.date32() if kind == "date" else time_type(kind)
     return pa.binary() if kind == "bytea" else pa.string()
@@ -190,15 +191,35 @@ def pack_vectors(vectors: np.ndarray, kind: str) -> np.ndarray:
     return rows.view(np.uint8).reshape(n, form.itemsize)
 
 
-def pack_rows(fields: Sequence[Any]) -> bytes:
+def pack_numbers(values: Any, kind: str) -> Any:
+    """Return an Arrow array of numbers as the bytes of a field; `kind` is a type such as "int8" or "float4"."""
+    import pyarrow as pa
+
+    number = np.dtype(NUMBERS[kind])
+    filled = (
+        values.fill_null(False if pa.types.is_boolean(values.type) else 0).to_numpy(zero_copy_only=False).astype(number)
+    )
+    packed = filled.view(np.uint8).reshape(len(filled), number.itemsize)
+    if not values.null_count:
+        return packed
+    valid = pa.array(values.is_valid().to_numpy(zero_copy_only=False)).buffers()[1]
+    fixed = pa.Array.from_buffers(pa.binary(number.itemsize), len(packed), [valid, pa.py_buffer(packed)])
+    return fixed.cast(pa.binary())
+
+
+def pack_rows(fields: Sequence[Any]) -> memoryview:
     """Return the binary COPY data for these fields: (n, width) byte matrices, or Arrow arrays of strings or bytes."""
     n = len(fields[0])
     parts = [_Field.of(field) for field in fields]
-    sizes = 2 + sum(4 + part.lengths for part in parts)
-    ends = np.cumsum(sizes)
-    at = ends - sizes
-    out = np.zeros(int(ends[-1]) if n else 0, np.uint8)
-    if n:
+    sizes = 2 + np.sum([4 + part.lengths for part in parts], axis=0)
+    data = np.zeros(len(SIGNATURE) + int(sizes.sum()) + len(_END), np.uint8)
+    data[: len(SIGNATURE)] = np.frombuffer(SIGNATURE, np.uint8)
+    data[-len(_END) :] = np.frombuffer(_END, np.uint8)
+    out = data[len(SIGNATURE) : -len(_END)]
+    if n and all(isinstance(field, np.ndarray) for field in fields):
+        _pack_matrices(out.reshape(n, -1), fields)
+    elif n:
+        at = np.cumsum(sizes) - sizes
         _scatter(out, at, np.full(n, len(parts), ">i2").view(np.uint8).reshape(n, 2))
         at = at + 2
         for part in parts:
@@ -206,7 +227,18 @@ def pack_rows(fields: Sequence[Any]) -> bytes:
             _scatter(out, at, lengths.view(np.uint8).reshape(n, 4))
             part.write_to(out, at + 4)
             at = at + 4 + part.lengths
-    return SIGNATURE + out.tobytes() + _END
+    return data.data
+
+
+def _pack_matrices(rows: np.ndarray, fields: Sequence[np.ndarray]) -> None:
+    """Fill rows of equal length from byte matrices, without computing the position of each field."""
+    rows[:, :2] = np.frombuffer(struct.pack(">h", len(fields)), np.uint8)
+    at = 2
+    for field in fields:
+        width = field.shape[1]
+        rows[:, at : at + 4] = np.frombuffer(struct.pack(">i", width), np.uint8)
+        rows[:, at + 4 : at + 4 + width] = field
+        at += 4 + width
 
 
 class _Field:

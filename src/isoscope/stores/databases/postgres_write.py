@@ -14,6 +14,7 @@ from isoscope.stores.databases.postgres_catalog import (
     COMMENT_PREFIX,
     Column,
     Key,
+    binary_number,
     check_unique_key,
     check_vector_type,
     choose_vector_type,
@@ -24,7 +25,7 @@ from isoscope.stores.databases.postgres_catalog import (
     split_name,
     to_text_column,
 )
-from isoscope.stores.databases.postgres_copy import pack_rows, pack_vectors
+from isoscope.stores.databases.postgres_copy import pack_numbers, pack_rows, pack_vectors
 from isoscope.stores.databases.postgres_session import Session, require_psycopg
 from isoscope.stores.table_schema import VECTOR_COLUMN
 
@@ -61,6 +62,8 @@ class PostgresDestination:
         self._has_rows = False  # whether rows of an earlier run exist
         self._unmatched = 0  # number of source rows that are missing from the table
         self._last_id: Any = None
+        self._is_new = False  # whether this run creates the table
+        self._highest_id: Any = None  # of all ids that were looked up in a new table
 
     @property
     def _column(self) -> str:
@@ -77,6 +80,7 @@ class PostgresDestination:
         self._kind = self._session.run(
             lambda connection: choose_vector_type(connection, dtype, dim, wanted, str(self._address))
         )
+        self._is_new = self._table is None
         if self._table is None:
             return False  # the first rows create the table, because they determine the type of the ids
         if self._own:
@@ -135,7 +139,8 @@ class PostgresDestination:
         from psycopg import sql
 
         missing = np.ones(len(ids), bool)
-        if self._table is None:
+        are_new = self._are_new(ids)
+        if self._table is None or are_new:
             return missing
         form = sql.SQL(
             "SELECT s.n FROM unnest({}::{}[]) WITH ORDINALITY AS s(id, n) JOIN {} AS t ON {} = {} "
@@ -152,6 +157,13 @@ class PostgresDestination:
         missing[np.array([row[0] for row in present], np.int64) - 1] = False
         return missing
 
+    def _are_new(self, ids: np.ndarray) -> bool:
+        """Return whether this run created the table, and all ids before were smaller."""
+        values = ids.tolist() if ids.dtype.kind in "iu" else ids.astype(str).tolist()
+        before, lowest, highest = self._highest_id, min(values), max(values)
+        self._highest_id = highest if before is None else max(before, highest)
+        return self._is_new and before is not None and lowest > before
+
     def write(self, batch: Batch) -> None:
         """See `Destination`."""
         ids = batch.columns["ids"]
@@ -160,22 +172,63 @@ class PostgresDestination:
         table = self._table
         assert table is not None
         ids = self._cast_ids(ids)
-        others = [] if batch.other_columns is None or not self._own else self._other_fields()
-        fields = [ids.astype(">i8").view(np.uint8).reshape(-1, 8) if self._key.is_integer else _texts(ids)]
-        fields += [pack_vectors(batch.vectors.astype(self._kind.dtype, copy=False), self._kind.name)]
-        fields += [to_text_column(batch.other_columns.column(field.name)) for field in others]
-        rows = pack_rows(fields)
-        self._unmatched += len(ids) - self._session.run(
-            lambda connection: self._store_rows(connection, table, rows), _RESUME_HINT
-        )
+        vectors = pack_vectors(batch.vectors.astype(self._kind.dtype, copy=False), self._kind.name)
+        columns = [] if batch.other_columns is None else [batch.other_columns.column(f.name) for f in self._staged]
+        direct = self._pack_directly(ids, vectors, columns)
+
+        def store(connection: Any) -> int:
+            nonlocal direct
+            rows, direct = direct, None  # if the connection is lost, the rows may exist when it is repeated
+            if rows is not None and self._copy_rows(connection, table, rows):
+                return len(ids)
+            rows = pack_rows([_pack_ids(ids), vectors, *map(to_text_column, columns)])
+            return self._stage_rows(connection, table, rows)
+
+        self._unmatched += len(ids) - self._session.run(store, _RESUME_HINT)
         self._last_id = ids[-1]
         if self._unmatched == len(ids) and batch.start == 0 and not self._has_rows:
             raise self._no_match_error(ids[0])
 
-    def _store_rows(self, connection: Any, table: Table, rows: bytes) -> int:
+    @property
+    def _staged(self) -> list[Any]:
+        """The fields that are written in addition to the ids and vectors."""
+        return self._other_fields() if self._own else []
+
+    def _pack_directly(self, ids: np.ndarray, vectors: np.ndarray, columns: list[Any]) -> memoryview | None:
+        """Return rows to copy into the table itself; None if a type needs a cast, or if rows are updated."""
+        key = self._table and self._table.column(self._key.name)
+        if not self._own or not key or key.kind not in ("int8", "text"):
+            return None
+        fields = [_pack_ids(ids), vectors]
+        for field, column in zip(self._staged, columns, strict=True):
+            if number := binary_number(field):
+                fields.append(pack_numbers(column, number))
+            elif column_type(field) == "text":
+                fields.append(to_text_column(column))
+            else:
+                return None
+        return pack_rows(fields)
+
+    def _copy_rows(self, connection: Any, table: Table, rows: memoryview) -> bool:
+        """Copy rows into the table, and return whether that succeeded; it fails if a row exists."""
+        from psycopg import errors, sql
+
+        names = [self._key.name, self._column, *(field.name for field in self._staged)]
+        columns = sql.SQL(", ").join(map(identifier, names))
+        form = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT BINARY)").format(table.sql, columns)
+        try:
+            with connection.cursor() as cursor, cursor.copy(form) as copy:
+                copy.write(rows)
+        except errors.UniqueViolation:
+            connection.rollback()
+            return False
+        return True
+
+    def _stage_rows(self, connection: Any, table: Table, rows: memoryview) -> int:
+        """Copy rows into a temporary table, then update or insert them; return the number of rows."""
         from psycopg import sql
 
-        others = self._other_fields() if self._own else []
+        others = self._staged
         staged = [sql.SQL("id {}").format(sql.SQL(self._id_type)), sql.SQL("v {}").format(self._kind.sql)]
         staged += [sql.SQL("{} text").format(identifier(f"c{i}")) for i in range(len(others))]
         stage = identifier(_STAGE, "pg_temp")
@@ -364,7 +417,10 @@ def _is_integer(value: Any) -> bool:
     return False
 
 
-def _texts(ids: np.ndarray) -> Any:
+def _pack_ids(ids: np.ndarray) -> Any:
+    """Return ids as a field for `pack_rows`."""
     import pyarrow as pa
 
+    if ids.dtype.kind == "i":
+        return ids.astype(">i8").view(np.uint8).reshape(-1, 8)
     return pa.array(ids.tolist(), pa.string())

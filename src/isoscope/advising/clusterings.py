@@ -1,0 +1,63 @@
+"""Several runs of k-means on the same rows, which share one matrix product per iteration."""
+
+from __future__ import annotations
+
+import numpy as np
+
+_MAX_ITERATIONS = 300  # as in scikit-learn
+
+
+def run_k_means(X: np.ndarray, starts: list[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return centers and codes for each start of k-means.
+
+    A run ends when no row changes its cluster, or after scikit-learn's maximum number of iterations. One matrix product
+    per iteration serves all runs.
+    """
+    runs = [_Lloyd(X, start) for start in starts]
+    active = runs
+    for _ in range(_MAX_ITERATIONS):
+        products = X @ np.concatenate([run.centers[run.moved] for run in active]).T
+        ends = np.cumsum([len(run.moved) for run in active])[:-1]
+        active = [run for run, own in zip(active, np.split(products, ends, axis=1), strict=True) if run.step(own)]
+        if not active:
+            break
+    return [(run.centers, run.codes) for run in runs]
+
+
+class _Lloyd:
+    """One run of Lloyd's algorithm.
+
+    After the first iteration, only clusters that gained or lost a row have new centers, so only their distances are
+    computed again. An empty cluster keeps its center.
+    """
+
+    def __init__(self, X: np.ndarray, centers: np.ndarray):
+        self.X, self.centers = X, centers.astype(X.dtype)
+        self.codes, self.moved = np.full(len(X), -1), np.arange(len(centers))
+        self._sums, self._counts = np.zeros(centers.shape), np.zeros(len(centers), np.int64)
+        self._distances = np.empty((len(X), len(centers)), X.dtype)
+
+    def step(self, products: np.ndarray) -> bool:
+        """Run one iteration, given the products of the rows and the moved centers; return whether a row changed."""
+        near = self.centers[self.moved]
+        self._distances[:, self.moved] = np.einsum("ij,ij->i", near, near) / 2 - products
+        codes = np.argmin(self._distances, axis=1)
+        changed = np.flatnonzero(codes != self.codes)
+        if not len(changed):
+            return False
+        left = self.codes[changed]
+        had = np.flatnonzero(left >= 0)
+        member = np.zeros((len(self.centers), len(changed)))
+        member[codes[changed], np.arange(len(changed))] = 1
+        member[left[had], had] = -1
+        self._sums += member @ self.X[changed].astype(np.float64)
+        self._counts += member.sum(axis=1).astype(np.int64)
+        self.codes = codes
+        self.moved = np.flatnonzero(member.any(axis=1) & (self._counts > 0))
+        self.centers[self.moved] = self._sums[self.moved] / self._counts[self.moved, None]
+        return True
+
+
+def nearest_center(X: np.ndarray, centers: np.ndarray) -> np.ndarray:
+    """Return the index of the nearest center for each row."""
+    return np.asarray(np.argmin(np.einsum("ij,ij->i", centers, centers) / 2 - X @ centers.T, axis=1))
