@@ -127,6 +127,15 @@ def test_every_text_argument_is_known_to_be_a_file_or_a_plain_value():
     assert {tool.name for tool in list_tools().values() if tool.writes} == {"fit", "apply"}
 
 
+def test_the_schemas_are_resources(reader):
+    resources = reader.portal.call(reader.client.list_resources).resources
+    assert {resource.name for resource in resources} >= {"audit-1", "advice-2", "same-1"}
+    (content,) = reader.portal.call(reader.client.read_resource, "isoscope://schemas/audit-1").contents
+    assert json.loads(content.text)["title"] == "isoscope.audit/1"
+    with pytest.raises(Exception, match="no such resource"):
+        reader.portal.call(reader.client.read_resource, "isoscope://schemas/../json")
+
+
 # results
 
 

@@ -23,6 +23,7 @@ from isoscope.cli.options import (
     MissingOption,
     SampleOption,
     SchedulerOption,
+    SchemaOption,
     SeedOption,
     WorkersOption,
     Zeros,
@@ -95,6 +96,7 @@ def audit(
     ] = None,
     html: HtmlOption = None,
     json: JsonOption = None,
+    schema: SchemaOption = False,
     rows: Annotated[
         Path | None,
         typer.Option(
@@ -356,6 +358,7 @@ def similarity(
         typer.Option(metavar="SOURCE", help="Query vectors; rank the cosine among pairs of a query and a row instead."),
     ] = None,
     json: JsonOption = None,
+    schema: SchemaOption = False,
     columns: ColumnsOption = None,
     layer: LayerOption = None,
     sample: SampleOption = 20_000,

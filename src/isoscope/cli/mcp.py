@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 commands = typer.Typer()
 
 _GRACE = 2.0  # seconds for a running command to end after the client has gone
+_SCHEMA_ADDRESS = "isoscope://schemas/"
 _PROGRESS_INTERVAL = 0.5  # seconds between progress notifications
 _INSTRUCTIONS = (
     "Measure and repair the shape of embedding spaces. Start with audit on a file of vectors. A finding is about the "
@@ -97,11 +98,13 @@ def _build_server(access: Access, parser: Any) -> Server[Any]:
     """Return the server; `parser` is the parser of all commands."""
     from mcp import types
     from mcp.server import Server
+    from mcp.shared.exceptions import MCPError
 
     from isoscope import __version__
+    from isoscope._io.json import RESULT_SCHEMAS, format_json, read_schema
     from isoscope.cli.mcp_tools import OUTPUT_SCHEMA, ToolCall, ToolError, format_answer, list_tools
 
-    tools = list_tools()
+    tools, schemas = list_tools(), [name for names in RESULT_SCHEMAS.values() for name in names]
 
     async def list_all(context: Any, params: Any) -> types.ListToolsResult:
         return types.ListToolsResult(
@@ -130,11 +133,39 @@ def _build_server(access: Access, parser: Any) -> Server[Any]:
         text = types.TextContent(type="text", text=format_answer(answer))
         return types.CallToolResult(content=[text], structured_content=answer)
 
+    async def list_resources(context: Any, params: Any) -> types.ListResourcesResult:
+        return types.ListResourcesResult(
+            resources=[
+                types.Resource(
+                    uri=f"{_SCHEMA_ADDRESS}{name}",
+                    name=name,
+                    description=read_schema(name)["description"],
+                    mime_type="application/schema+json",
+                )
+                for name in schemas
+            ]
+        )
+
+    async def read_resource(context: Any, params: Any) -> types.ReadResourceResult:
+        name = str(params.uri).removeprefix(_SCHEMA_ADDRESS)
+        if name not in schemas:
+            raise MCPError(types.INVALID_PARAMS, f"there is no such resource: choose from {', '.join(schemas)}")
+        content = types.TextResourceContents(
+            uri=params.uri, mime_type="application/schema+json", text=format_json(read_schema(name))
+        )
+        return types.ReadResourceResult(contents=[content])
+
     def _fail(message: str) -> types.CallToolResult:
         return types.CallToolResult(content=[types.TextContent(type="text", text=message)], is_error=True)
 
     return Server(
-        "isoscope", version=__version__, instructions=_INSTRUCTIONS, on_list_tools=list_all, on_call_tool=call
+        "isoscope",
+        version=__version__,
+        instructions=_INSTRUCTIONS,
+        on_list_tools=list_all,
+        on_call_tool=call,
+        on_list_resources=list_resources,
+        on_read_resource=read_resource,
     )
 
 
