@@ -44,7 +44,10 @@ def mcp(
         bool, typer.Option("--allow-write", help="Let tools write files below --root; fit and apply need it.")
     ] = False,
     allow_remote: Annotated[
-        bool, typer.Option("--allow-remote", help="Let tools read databases and URLs, and write to databases.")
+        bool,
+        typer.Option(
+            "--allow-remote", help="Let tools read databases and URLs; with --allow-write, also write to databases."
+        ),
     ] = False,
 ) -> None:
     """Serve the commands to an agent over MCP (stdio).
