@@ -21,7 +21,7 @@ from isoscope.errors import OutputError, ParameterError
 pytest.importorskip("mcp", reason="the MCP SDK is not installed: pip install isoscope[mcp]")
 anyio = pytest.importorskip("anyio")
 from anyio.from_thread import start_blocking_portal  # noqa: E402
-from mcp import Client, StdioServerParameters  # noqa: E402
+from mcp import Client, StdioServerParameters, stdio_client  # noqa: E402
 
 SOURCE_FOLDER = str(Path(isoscope.__file__).parents[1])
 
@@ -52,9 +52,8 @@ class Session:
     def __init__(self, root: Path, *options: str) -> None:
         self.root = root
         words = ["-m", "isoscope", "mcp", "--root", str(root), *options]
-        self.client = Client(
-            StdioServerParameters(command=sys.executable, args=words, env=environment(), cwd=str(root.parent))
-        )
+        server = StdioServerParameters(command=sys.executable, args=words, env=environment(), cwd=str(root.parent))
+        self.client = Client(stdio_client(server))
 
     def __enter__(self) -> Session:
         self._portal = start_blocking_portal()
