@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 commands = typer.Typer()
 
-_GRACE = 2.0  # seconds for a running command to end after the client has gone
+_GRACE = 1.0  # seconds for a running command to end after the client has gone
 _SCHEMA_ADDRESS = "isoscope://schemas/"
 _PROGRESS_INTERVAL = 0.5  # seconds between progress notifications
 _INSTRUCTIONS = (
