@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 OPTIONAL = (
-    *("accelerate", "chromadb", "dask", "datasets", "distributed", "h5py", "jax", "lancedb", "matplotlib", "onnx"),
-    *("pandas", "polars", "psycopg", "qdrant_client", "sentence_transformers", "torch", "transformers"),
+    *("accelerate", "chromadb", "dask", "datasets", "distributed", "h5py", "jax", "lancedb", "matplotlib", "mcp"),
+    *("onnx", "pandas", "polars", "psycopg", "qdrant_client", "sentence_transformers", "torch", "transformers"),
 )
 HIDE = f"""
 import sys
@@ -86,6 +86,7 @@ def test_commands_work_without_extras(folder, command):
         ("audit lancedb:database#t", "lancedb", "lancedb"),
         ("audit chroma:database#c", "chromadb", "chroma"),
         ("audit rows.npy --engine dask", "distributed", "dask"),
+        ("mcp", "MCP SDK", "mcp"),
     ],
 )
 def test_commands_that_need_an_extra_name_it(folder, command, package, extra):

@@ -1,4 +1,4 @@
-"""The JSON follows its schema, docs/audit-1.schema.json."""
+"""The JSON follows its schema, schemas/audit-1.schema.json."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import isoscope
+from isoscope._io.json import read_schema
 from isoscope.auditing.audit_result import SCHEMA
 from isoscope.auditing.findings import FINDINGS
 from isoscope.auditing.grouped import SCHEMA as GROUPED
@@ -16,7 +17,7 @@ from isoscope.cli.main import main
 
 jsonschema = pytest.importorskip("jsonschema")
 DOCS = Path(__file__).parents[2] / "docs"
-HELD = json.loads((DOCS / "audit-1.schema.json").read_text(encoding="utf-8"))
+HELD = read_schema("audit-1")
 
 
 def check(told):
@@ -80,3 +81,9 @@ def test_every_finding_is_described():
     page = (DOCS / "findings.md").read_text(encoding="utf-8")
     for finding in found.findings:
         assert f"`{finding.name}`" in page
+
+
+def test_every_finding_name_is_described_in_the_schema():
+    names = HELD["$defs"]["finding"]["properties"]["name"]["oneOf"]
+    assert {each["const"] for each in names} == set(FINDINGS)
+    assert all(len(each["description"]) > 20 for each in names)

@@ -147,7 +147,7 @@ def test_main_leaves_the_process_as_it_was(handler, arguments, rows, capsys, mon
     from isoscope.cli import main as module
 
     if arguments == ["interrupted"]:
-        monkeypatch.setattr(module, "_run", lambda _: os.kill(os.getpid(), signal.SIGTERM))
+        monkeypatch.setattr(module, "run_command", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     found = [signal.signal(number, handler) for number in numbers]
     streams = sys.stdout, sys.stdout.errors, sys.stderr.errors, sys.unraisablehook
@@ -170,11 +170,11 @@ def test_dask_leaves_the_signal_handlers_as_they_were(rows, capsys):
 def test_nohup_keeps_a_command_running_after_a_hangup(rows, capsys, monkeypatch):
     from isoscope.cli import main as module
 
-    def hang_up(arguments):
+    def hang_up(parser, arguments):
         os.kill(os.getpid(), signal.SIGHUP)
         return 0
 
-    monkeypatch.setattr(module, "_run", hang_up)
+    monkeypatch.setattr(module, "run_command", hang_up)
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         assert main(["audit"]) == 0
@@ -261,10 +261,10 @@ def run_with_address_space(limit, arguments):
 def test_errors_of_libraries_without_memory(error, monkeypatch, capsys):
     from isoscope.cli import main as module
 
-    def fail(arguments):
+    def fail(parser, arguments):
         raise error
 
-    monkeypatch.setattr(module, "_run", fail)
-    monkeypatch.setattr(module, "address_space", lambda: 500 * 10**6)
+    monkeypatch.setattr(module, "run_command", fail)
+    monkeypatch.setattr("isoscope.cli.invoke.address_space", lambda: 500 * 10**6)
     assert main(["audit"]) == 2
     assert "limited to 500 MB (ulimit -v)" in capsys.readouterr().err

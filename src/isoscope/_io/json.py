@@ -155,3 +155,30 @@ def write_json(content: Any, path: str | os.PathLike[str], *, indent: int = 2) -
 def format_json(content: Any, *, indent: int = 2, ascii_only: bool = False) -> str:
     """Return a value as JSON text that ends with a line break; control characters are escaped."""
     return escape_controls_in_json(json.dumps(content, indent=indent, ensure_ascii=ascii_only)) + "\n"
+
+
+_SCHEMAS = Path(__file__).parents[1] / "schemas"
+RESULT_SCHEMAS = {
+    "audit": ("audit-1", "grouped-audit-1", "comparison-1"),
+    "advise": ("advice-2",),
+    "similarity": ("similarity-1",),
+    "threshold": ("threshold-1",),
+    "same": ("same-1",),
+    "compress": ("compress-1",),
+    "fit": ("fit-1",),
+    "apply": ("apply-1",),
+}
+"""The JSON schemas of the result of each command; with several sources or groups, an audit has another one."""
+
+
+def read_schema(*names: str) -> dict[str, Any]:
+    """Return the JSON schema with this name, or a schema of objects that match one of several.
+
+    >>> read_schema("fit-1")["title"], [each["$ref"] for each in read_schema("audit-1", "comparison-1")["anyOf"]]
+    ('isoscope.fit/1', ['urn:isoscope:audit:1', 'urn:isoscope:comparison:1'])
+    """
+    schemas = [parse_json((_SCHEMAS / f"{name}.schema.json").read_text(encoding="utf-8")) for name in names]
+    if len(schemas) == 1:
+        return dict(schemas[0])
+    references = [{"$ref": schema["$id"]} for schema in schemas]
+    return {"$schema": schemas[0]["$schema"], "anyOf": references, "$defs": dict(zip(names, schemas, strict=True))}

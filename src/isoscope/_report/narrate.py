@@ -145,7 +145,12 @@ def advice_headline(advice: Advice) -> str:
 
 def is_label_free(advice: Advice) -> bool:
     """Return whether the advice was given without a task."""
-    return advice.measure == "stability"
+    return is_label_free_measure(advice.measure)
+
+
+def is_label_free_measure(measure: str) -> bool:
+    """Return whether a measure needs no task: the agreement of two halves of the coordinates."""
+    return measure == "stability"
 
 
 def _list_measures(advice: Advice) -> str:

@@ -323,6 +323,7 @@ class Advice(Result):
                 "promised_gain": self.promised_gain,
                 "selections": self.selections,
                 "stability": self.stability,
+                "headline": self.headline,
                 "paragraph": self.paragraph,
                 "trials": [trial.to_dict() for trial in self.trials],
                 "notes": self.notes,

@@ -23,6 +23,7 @@ from isoscope.cli.options import (
     MissingOption,
     SampleOption,
     SchedulerOption,
+    SchemaOption,
     SeedOption,
     WorkersOption,
     Zeros,
@@ -95,6 +96,7 @@ def audit(
     ] = None,
     html: HtmlOption = None,
     json: JsonOption = None,
+    schema: SchemaOption = False,
     rows: Annotated[
         Path | None,
         typer.Option(
@@ -356,6 +358,8 @@ def similarity(
         str | None,
         typer.Option(metavar="SOURCE", help="Query vectors; rank the cosine among pairs of a query and a row instead."),
     ] = None,
+    json: JsonOption = None,
+    schema: SchemaOption = False,
     columns: ColumnsOption = None,
     layer: LayerOption = None,
     sample: SampleOption = 20_000,
@@ -377,33 +381,36 @@ def similarity(
 
     if model is not None:
         _check_model_alone(context)
-        _print_known_model(model, [_parse_cosine(each, before="omit SOURCE with --model") for each in arguments])
+        _report_known_model(model, [_parse_cosine(each, before="omit SOURCE with --model") for each in arguments], json)
         return
     source, *rest = arguments
     if not rest:
         raise ParameterError(f"{source} is the only argument: need a source and at least one cosine, or --model NAME")
     cosines = [_parse_cosine(each, before="pass SOURCE first, then the cosines") for each in rest]
+    check_overwriting([json], [source, queries])
+    check_output_folders(json)
     settings = Settings(sample=sample, seed=seed, **parse_policy(missing, zeros))
     with open_engine(engine, scheduler, workers) as running, InterruptibleProgressBar() as bar:
         store = open_source(source, columns, layer=layer, missing=missing, zeros=zeros)
         options: dict[str, Any] = {"settings": settings.limit_sample(store), "progress": bar, "engine": running}
+        of = {"source": store.name}
         if queries is None:
             pairs, nearest = f"pairs in {store.name}", "rows have a lower cosine with their nearest neighbor"
             percentiles = Similarity.of(*measure_cosines(store, **options))
         else:
             asked = open_source(queries, None, missing=missing, zeros=zeros)
+            of["queries"] = asked.name
             pairs = f"pairs of a query in {asked.name} and a row in {store.name}"
             nearest = "queries have a lower cosine with their nearest row"
             percentiles = Similarity.of(*measure_query_cosines(store, asked, **options))
-    for cosine in cosines:
-        print(_describe_cosine(cosine, percentiles, pairs, nearest))
+    _report_cosines(cosines, percentiles, of, pairs, nearest, json)
 
 
 def _check_model_alone(context: typer.Context) -> None:
     """Reject options that concern vectors if --model answers without them."""
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
-        if parameter.name not in ("arguments", "model") and source is not None and source.name == "COMMANDLINE":
+        if parameter.name not in ("arguments", "model", "json") and source is not None and source.name == "COMMANDLINE":
             raise ParameterError(
                 f"--model needs no vectors, but {parameter.opts[0]} was passed: omit it, or omit --model"
             )
@@ -435,12 +442,41 @@ def _spell_percentage(value: float) -> str:
     return format_percentage(value).replace("> ", "more than ").replace("< ", "less than ")
 
 
-def _print_known_model(model: str, cosines: Sequence[float]) -> None:
-    """Print how cosines rank among the pairs of a model in the registry."""
+def _report_cosines(
+    cosines: Sequence[float],
+    percentiles: Similarity,
+    of: dict[str, str],
+    pairs: str,
+    nearest: str,
+    json: Path | None,
+    *notes: str,
+) -> None:
+    """Write and show how cosines rank among pairs; `of` contains the names of the source, the queries or the model."""
+    from isoscope import __version__
+
+    sentences = [_describe_cosine(cosine, percentiles, pairs, nearest) for cosine in cosines]
+    if json is not None:
+        ranks = [
+            {
+                "cosine": cosine,
+                "percentile": percentiles.percentile(cosine),
+                "nearest_percentile": percentiles.nearest_percentile(cosine),
+                "sentence": sentence,
+            }
+            for cosine, sentence in zip(cosines, sentences, strict=True)
+        ]
+        content = {"schema": "isoscope.similarity/1", "isoscope": __version__, "of": of, "cosines": ranks}
+        write_json_output({**content, "notes": list(notes)}, json)
+    if json != STDOUT:
+        print("\n".join([*sentences, *notes]))
+
+
+def _report_known_model(model: str, cosines: Sequence[float], json: Path | None) -> None:
+    """Write and show how cosines rank among the pairs of a model in the registry."""
     from isoscope.thresholding.registry import find_model
 
     entry = find_model(model)
-    nearest = "texts have a lower cosine with their nearest neighbor"
-    for cosine in cosines:
-        print(_describe_cosine(cosine, entry.similarity, f"pairs of texts with {entry.name}", nearest))
-    print(f"{entry.name}: a typical cosine of two random texts is {entry.floor:.2f}. {entry.about}.")
+    pairs, nearest = f"pairs of texts with {entry.name}", "texts have a lower cosine with their nearest neighbor"
+    note = f"{entry.name}: a typical cosine of two random texts is {entry.floor:.2f}. {entry.about}."
+    check_output_folders(json)
+    _report_cosines(cosines, entry.similarity, {"model": entry.name}, pairs, nearest, json, note)

@@ -46,6 +46,15 @@ def check_output_name(output: Any) -> Any:
     return output
 
 
+def _print_schema(context: typer.Context, is_requested: bool) -> None:
+    """Print the JSON schema of the command's result and end the command."""
+    if is_requested:
+        from isoscope._io.json import RESULT_SCHEMAS, format_json, read_schema
+
+        print(format_json(read_schema(*RESULT_SCHEMAS[str(context.info_name)])), end="")
+        raise typer.Exit
+
+
 SourceArgument = Annotated[
     str,
     typer.Argument(metavar="SOURCE", help="Vectors: a file, folder, glob or database; see isoscope audit --help."),
@@ -121,6 +130,15 @@ HtmlOption = Annotated[
 JsonOption = Annotated[
     Path | None,
     typer.Option("--json", metavar="FILE", help="Write the result as JSON to this file; - means standard output."),
+]
+SchemaOption = Annotated[
+    bool,
+    typer.Option(
+        "--schema",
+        callback=_print_schema,
+        is_eager=True,
+        help="Print the JSON schema of --json, which describes every field, and exit.",
+    ),
 ]
 OutputOption = Annotated[
     str,

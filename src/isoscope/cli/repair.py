@@ -18,6 +18,7 @@ from isoscope.cli.options import (
     EngineOption,
     HtmlOption,
     IdsOption,
+    JsonOption,
     LayerOption,
     MaxMemoryOption,
     Missing,
@@ -25,6 +26,7 @@ from isoscope.cli.options import (
     OutputOption,
     RestartOption,
     SchedulerOption,
+    SchemaOption,
     SourceArgument,
     VectorsOnlyOption,
     WorkersOption,
@@ -40,12 +42,14 @@ from isoscope.cli.options import (
 )
 from isoscope.cli.session import (
     KMEANS_ADDRESS_SPACE,
+    STDOUT,
     InterruptibleProgressBar,
     Interruption,
     check_address_space,
     print_message,
     report_dropped,
     report_written,
+    write_json_output,
 )
 
 if TYPE_CHECKING:
@@ -117,6 +121,8 @@ def fit(
             "--output", "-o", metavar="DIR", callback=check_output_name, help="Save the repair in this folder."
         ),
     ],
+    json: JsonOption = None,
+    schema: SchemaOption = False,
     columns: ColumnsOption = None,
     layer: LayerOption = None,
     components: _ComponentsOption = None,
@@ -141,15 +147,26 @@ def fit(
 
     options: dict[str, Any] = {"components": components, "clusters": clusters, "clusterer": clusterer, "method": axes}
     repair = _build_repair(method, options | {"shrinkage": shrinkage, "sample": sample, "seed": seed})
+    check_overwriting([json], [source], folders=[folder])
+    check_output_folders(json)
     with open_engine(engine, scheduler, workers) as running:
         check_save_folder(folder)
-        fitted, rows = _fit_repair(
-            repair,
-            open_source(source, columns, layer=layer, missing=missing, zeros=zeros),
-            running,
-        )
+        store = open_source(source, columns, layer=layer, missing=missing, zeros=zeros)
+        fitted, rows = _fit_repair(repair, store, running)
     fitted.save(folder)
-    print(f"{folder}: {fitted}, fitted to {rows:,} vectors of {fitted.n_features_in_} dimensions")
+    if json is not None:
+        fitted_to = {"name": store.name, "rows": rows, "dimensions": fitted.n_features_in_}
+        _write_summary("isoscope.fit/1", fitted, json, folder=str(folder), source=fitted_to)
+    if json != STDOUT:
+        print(f"{folder}: {fitted}, fitted to {rows:,} vectors of {fitted.n_features_in_} dimensions")
+
+
+def _write_summary(schema: str, repair: Repair | PlainRepair, json: Path, **facts: Any) -> None:
+    """Write what `fit` or `apply` did as JSON."""
+    from isoscope import __version__
+
+    content = {"schema": schema, "isoscope": __version__, "repair": " ".join(str(repair).split()), **facts}
+    write_json_output(content, json)
 
 
 @commands.command()
@@ -157,6 +174,8 @@ def apply(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a repair saved by fit, fix or advise.")],
     source: SourceArgument,
     output: OutputOption,
+    json: JsonOption = None,
+    schema: SchemaOption = False,
     columns: ColumnsOption = None,
     ids: IdsOption = None,
     layer: LayerOption = None,
@@ -179,13 +198,19 @@ def apply(
     from isoscope.transforms.persistence import load_transform
 
     target = parse_target(output)
-    check_overwriting([target], [source, ids], folders=[folder])
+    check_overwriting([target, json], [source, ids], folders=[folder])
+    check_output_folders(json)
     with open_engine(engine, scheduler, workers) as running:
         _check_target(target, running)
         repair = load_plain(folder) or load_transform(folder)
         store = open_source(source, columns, ids=ids, layer=layer, missing=missing, zeros=zeros)
         _check_not_in_source(target, source)
-        _write_repaired(repair, store, target, vectors_only=vectors_only, restart=restart, engine=running)
+        rows = _write_repaired(repair, store, target, vectors_only=vectors_only, restart=restart, engine=running)
+    if json is not None:
+        facts = {"folder": str(folder), "source": {"name": store.name, "rows": len(store), "dimensions": store.dim}}
+        _write_summary("isoscope.apply/1", repair, json, **facts, output=str(target), rows=rows)
+    if json != STDOUT:
+        print(f"{target}: {rows:,} vectors")
 
 
 @commands.command()
@@ -242,7 +267,8 @@ def fix(
         if save is not None:
             fitted.save(save)
             report_written(save)
-        _write_repaired(fitted, store, target, vectors_only=vectors_only, restart=restart, engine=running)
+        count = _write_repaired(fitted, store, target, vectors_only=vectors_only, restart=restart, engine=running)
+        print(f"{target}: {count:,} vectors")
     name = target.name if isinstance(target, Path) else target.redacted
     try:
         audits, held_out = compare_held_out(_build_repair(method, options), store, name, written=rows)
@@ -436,7 +462,8 @@ def _write_repaired(
     vectors_only: bool,
     restart: bool,
     engine: Engine,
-) -> None:
+) -> int:
+    """Write the repaired rows of a store; return their number."""
     from isoscope.transforms.apply import repair_store
 
     options: dict[str, Any] = {"columns": not vectors_only, "restart": restart, "engine": engine}
@@ -446,4 +473,4 @@ def _write_repaired(
     except KeyboardInterrupt as stop:
         raise Interruption("; ".join(getattr(stop, "__notes__", [])) or f"{target} is unchanged") from stop
     report_dropped(store, rows)
-    print(f"{target}: {rows:,} vectors")
+    return rows

@@ -20,6 +20,7 @@ from isoscope.cli.options import (
     MaxMemoryOption,
     Missing,
     SchedulerOption,
+    SchemaOption,
     SeedOption,
     WorkersOption,
     Zeros,
@@ -76,6 +77,7 @@ def same(
     ] = 0.05,
     html: HtmlOption = None,
     json: JsonOption = None,
+    schema: SchemaOption = False,
     columns: ColumnsOption = None,
     ids: IdsOption = None,
     new_ids: Annotated[

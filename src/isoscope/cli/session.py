@@ -9,7 +9,7 @@ import signal
 import sys
 import unicodedata
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from isoscope._core.errors import DataWarning, ParameterError, was_dropped
 from isoscope._core.printable import REMOVED, escape_controls, find_secrets, to_printable
-from isoscope._io.progress import ProgressBar
+from isoscope._io.progress import Progress, ProgressBar
 
 if TYPE_CHECKING:
     from isoscope._render import Result
@@ -36,6 +36,9 @@ interrupted = Event()
 
 command_arguments: list[str] = []
 """The arguments of the running command."""
+
+progress_listeners: list[Progress] = []
+"""Functions that are called with the progress of the running command, in addition to its progress bar."""
 
 
 class Interruption(Exception):
@@ -120,25 +123,25 @@ def print_safely() -> Iterator[None]:
 
 
 @contextmanager
-def handle_signals() -> Iterator[None]:
-    """Raise KeyboardInterrupt on Ctrl-C, SIGTERM and SIGHUP; restore the previous handlers on exit."""
+def handle_signals(handler: Callable[[int, Any], None] | None = None) -> Iterator[None]:
+    """Raise KeyboardInterrupt on Ctrl-C, SIGTERM and SIGHUP, or call `handler`; restore the previous ones on exit."""
     interrupted.clear()
     previous: dict[int, Any] = {}
     for number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
-        handler = signal.getsignal(number)
-        is_nohup = number == getattr(signal, "SIGHUP", None) and handler == signal.SIG_IGN
-        if number in previous or handler is None or is_nohup:  # None: a handler that Python cannot restore
+        before = signal.getsignal(number)
+        is_nohup = number == getattr(signal, "SIGHUP", None) and before == signal.SIG_IGN
+        if number in previous or before is None or is_nohup:  # None: a handler that Python cannot restore
             continue
         with suppress(ValueError):  # outside the main thread
-            signal.signal(number, _interrupt)
-            previous[number] = handler
+            signal.signal(number, handler or _interrupt)
+            previous[number] = before
     hook, sys.unraisablehook = sys.unraisablehook, _report_unraisable
     try:
         yield
     finally:
         sys.unraisablehook = hook
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        for number, before in previous.items():
+            signal.signal(number, before)
 
 
 def _report_unraisable(unraisable: Any) -> None:
@@ -159,6 +162,8 @@ class InterruptibleProgressBar(ProgressBar):
         """Show the progress of a stage, or raise KeyboardInterrupt."""
         if interrupted.is_set():
             raise KeyboardInterrupt
+        for listen in progress_listeners:
+            listen(stage, done, share, note)
         super().__call__(stage, done, share, note)
 
 
@@ -213,10 +218,15 @@ def report_written(path: Path) -> None:
 
 def print_note(text: str) -> None:
     """Print a text to standard error without control characters and without the secrets in the command's arguments."""
-    for secret in (each for argument in command_arguments for each in find_secrets(argument)):
+    print(to_printable(remove_secrets(text, command_arguments)), file=sys.stderr)
+
+
+def remove_secrets(text: str, arguments: Iterable[str]) -> str:
+    """Return a text without the passwords and keys that these command-line arguments contain."""
+    for secret in (each for argument in arguments for each in find_secrets(argument)):
         if len(secret) >= _MIN_SECRET:
             text = text.replace(secret, REMOVED)
-    print(to_printable(text), file=sys.stderr)
+    return text
 
 
 def report_dropped(store: Store, written: int) -> None:

@@ -544,6 +544,7 @@ class Compression(Result):
                 "bytes": self.choice.bytes,
                 "original_bytes": self.original.bytes,
                 "needed": self.needed if self.outcome == "undecided" else None,
+                "headline": self.headline,
                 "paragraph": self.paragraph,
                 "trials": [trial.to_dict() for trial in self.trials],
                 "databases": [asdict(setting) for setting in self.database_settings] if self.chosen is not None else [],
