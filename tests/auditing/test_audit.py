@@ -194,7 +194,7 @@ def test_findings_are_found_by_name_and_sorted_worst_first(found):
 def test_progress_reports_the_stages():
     calls = []
     isoscope.audit(cloud(), progress=lambda *call: calls.append(call))
-    assert {stage for stage, _, _ in calls} >= {"summing up", "partition and neighbors", "clusters"}
+    assert {stage for stage, _, _ in calls} >= {"summing up", "partition and neighbors", "clusters and barcode"}
 
 
 # JSON
