@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from isoscope.comparing.canary import canary as canary
     from isoscope.comparing.same import Sameness as Sameness
     from isoscope.comparing.same import same as same
-    from isoscope.compressing.compress import Compression as Compression
     from isoscope.compressing.compress import compress as compress
+    from isoscope.compressing.compression import Compression as Compression
     from isoscope.embedding.embed import embed as embed
     from isoscope.engines.engine import sketch as sketch
     from isoscope.finetuning.finetune import finetune as finetune
@@ -124,7 +124,8 @@ else:
             "auditing.grouped": ["GroupedAudit"],
             "advising.advise": ["Advice", "advise"],
             "thresholding.threshold": ["Threshold", "threshold"],
-            "compressing.compress": ["Compression", "compress"],
+            "compressing.compress": ["compress"],
+            "compressing.compression": ["Compression"],
             "comparing.same": ["Sameness", "same"],
             "comparing.canary": ["canary"],
             "training.attach": ["attach"],

@@ -7,7 +7,7 @@ import pytest
 
 import isoscope
 from isoscope.compressing.candidates import build_candidates
-from isoscope.compressing.compress import CompressionSettings
+from isoscope.compressing.compression import CompressionSettings
 from isoscope.compressing.recall import NeighborRecall
 from isoscope.compressing.trials import score_candidate, try_candidates
 from isoscope.errors import NotFoundError, ParameterError, ShapeError, TooFewRowsError
@@ -154,7 +154,8 @@ def confirm_with(recall_of, keep: float = 0.5) -> isoscope.Compression:
     X = (rng.standard_normal((300, 64)) * np.linspace(2, 0.5, 64)).astype(np.float32)
     settings = CompressionSettings(keep=keep)
     task = NeighborRecall(X, np.arange(300), "cosine", 0)
-    trials = try_candidates(task, build_candidates(64, 4, "cosine", 0, rescored=True), keep, 0, lambda *_: None)
+    candidates = build_candidates(64, 4, "cosine", 0, rows=240, rescored=True)
+    trials = try_candidates(task, candidates, keep, 0, lambda *_: None)
     result = isoscope.Compression.of(open_store(X), task, trials, settings, 10_000, None)
     wiggle = 0.05 * np.resize([1, -1], len(task))
     result.confirm(lambda chosen, _: [np.clip(recall_of(each) + wiggle, 0, 1) for each in chosen], trials)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from isoscope import Quantizer
-from isoscope.compressing.compress import CompressionTrial
+from isoscope.compressing.compression import CompressionTrial
 from isoscope.compressing.database_settings import database_settings
 
 PRECISIONS = ["float32", "float16", "int8", "int4", "bit", "pq"]

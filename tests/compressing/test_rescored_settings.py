@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from isoscope import Quantizer
-from isoscope.compressing.compress import CompressionTrial
+from isoscope.compressing.compression import CompressionTrial
 from isoscope.compressing.database_settings import database_settings
 
 N, Q, D = 1500, 100, 48

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import isoscope
@@ -301,12 +304,26 @@ def test_values_beyond_half_precision_are_rejected(X):
         Quantizer("float16", metric="euclidean").fit(1e5 * X)
 
 
-def test_product_quantization_needs_faiss_rows_and_a_divisor(X, monkeypatch):
-    with monkeypatch.context() as without:
-        without.setitem(__import__("sys").modules, "faiss", None)
-        with pytest.raises(isoscope.MissingExtra, match="faiss-cpu"):
-            Quantizer("pq").fit(X)
-    pytest.importorskip("faiss", reason="faiss is not installed")
+def test_centroids_are_those_of_scikit_learn(rng):
+    """The same start and number of rounds; no centroid loses all its rows."""
+    X = rng.standard_normal((1000, 4)).astype(np.float32)
+    quantizer = Quantizer("pq", n_subvectors=1, metric="euclidean", random_state=0).fit(X)
+    seed = np.random.RandomState(0).randint(2**31 - 1, size=2)[1]
+    start = X[np.random.default_rng(seed).permutation(len(X))[:256]]
+    reference = KMeans(256, init=start, n_init=1, max_iter=8, tol=0, algorithm="lloyd")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        reference.fit(X)
+    np.testing.assert_allclose(quantizer.centroids_[0], reference.cluster_centers_, atol=1e-5)
+
+
+def test_a_centroid_without_rows_stays(rng):
+    X = np.repeat(rng.standard_normal((4, 8)), 100, axis=0).astype(np.float32)
+    quantizer = Quantizer("pq", n_subvectors=2, metric="euclidean", random_state=0).fit(X)
+    np.testing.assert_allclose(quantizer.transform(X), X, atol=1e-6)
+
+
+def test_product_quantization_needs_rows_and_a_divisor(X):
     with pytest.raises(TooFewRowsError, match="256"):
         Quantizer("pq", n_subvectors=3).fit(X[:100])
     with pytest.raises(ParameterError, match="divi"):

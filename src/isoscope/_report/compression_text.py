@@ -14,7 +14,7 @@ from isoscope.advising.task import PLURALS
 from isoscope.compressing.decision import MOST_EXAMPLES
 
 if TYPE_CHECKING:
-    from isoscope.compressing.compress import Compression, CompressionTrial
+    from isoscope.compressing.compression import Compression, CompressionTrial
     from isoscope.compressing.decision import Kept
 
 _WIDTH = 80

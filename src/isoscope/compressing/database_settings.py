@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from isoscope._core.types import Metric
-    from isoscope.compressing.compress import CompressionTrial
+    from isoscope.compressing.compression import CompressionTrial
     from isoscope.transforms.quantize import Quantizer
 
 LIMIT = 10

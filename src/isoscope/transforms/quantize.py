@@ -41,7 +41,7 @@ class Quantizer(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
     Parameters
     ----------
     precision : {"float32", "float16", "int8", "int4", "bit", "pq"}
-        The precision of each number. "bit" keeps only the sign. "pq" is product quantization, which needs faiss to fit.
+        The precision of each number. "bit" keeps only the sign. "pq" is product quantization.
     scale : {"coordinate", "vector", "shared"}
         The range of "int8" and "int4": one for each coordinate, one for each vector (stored in 4 more bytes), or one
         for all numbers.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import isoscope
-from isoscope.compressing.compress import CompressionTrial
+from isoscope.compressing.compression import CompressionTrial
 from isoscope.compressing.database_settings import database_settings
 from tests.services import require
 
