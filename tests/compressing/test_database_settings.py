@@ -115,10 +115,7 @@ def test_faiss_index_has_the_codes_of_the_quantizer(precision, scale, rng):
     faiss = pytest.importorskip("faiss", reason="faiss is not installed")
     X = rng.standard_normal((500, 64)).astype(np.float32)
     quantizer = Quantizer(precision, scale=scale, metric="euclidean").fit(X)
-    space = {"faiss": faiss, "vectors": X}
+    space = {"faiss": faiss, "vectors": X, "query": X[0]}
     exec("\n".join(settings(precision, metric="euclidean", scale=scale)["faiss"].lines), space)
-    index = space["index"]
-    index.train(X)
-    index.add(X)
-    codes = faiss.vector_to_array(index.codes).reshape(len(X), -1)
+    codes = faiss.vector_to_array(space["index"].codes).reshape(len(X), -1)
     assert (codes != quantizer.encode(X)).mean() <= 1e-4  # values at the border of two intervals
