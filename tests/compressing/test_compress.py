@@ -10,7 +10,7 @@ from isoscope.compressing.candidates import build_candidates
 from isoscope.compressing.compression import CompressionSettings
 from isoscope.compressing.recall import NeighborRecall
 from isoscope.compressing.trials import score_candidate, try_candidates
-from isoscope.errors import NotFoundError, ParameterError, ShapeError, TooFewRowsError
+from isoscope.errors import InputError, NotFoundError, ParameterError, ShapeError, TooFewRowsError
 from isoscope.stores import open_store
 
 N, D = 600, 24
@@ -307,3 +307,46 @@ def test_bad_vectors(X):
         isoscope.compress(X[:99])
     with pytest.raises(ShapeError, match="1 dimension"):
         isoscope.compress(X[:, :1])
+
+
+# hostile input
+
+
+def test_dropped_rows_of_zeros_are_called_so(rng):
+    X = rng.standard_normal((200, 16)).astype(np.float32)
+    X[:3] = 0
+    X[3] = np.nan
+    result = isoscope.compress(X, precisions=["int8"], missing="drop", zeros="drop")
+    assert result.notes == ["4 rows with a missing value or of zeros were dropped."]
+    assert isoscope.compress(np.delete(X, 3, 0), precisions=["int8"], zeros="drop").notes == [
+        "3 rows of zeros were dropped."
+    ]
+
+
+def test_too_few_rows_without_zeros_are_explained(rng):
+    X = rng.standard_normal((200, 16)).astype(np.float32)
+    X[1:] = 0
+    with pytest.raises(TooFewRowsError, match=r"1 row is too few .* need at least 100\. 199 zero rows were left out"):
+        isoscope.compress(X)
+
+
+def test_nothing_is_claimed_if_no_candidate_can_be_fitted(rng):
+    X = rng.standard_normal((200, 16)).astype(np.float32)
+    with pytest.raises(InputError, match=r"PQ .*256"):
+        isoscope.compress(X, precisions="pq")
+
+
+def test_one_value_stands_for_a_list(rng):
+    X = rng.standard_normal((200, 16)).astype(np.float32)
+    result = isoscope.compress(X, precisions="int8", dimensions=np.int64(8))
+    assert "int8 per coordinate, first 8" in [trial.name for trial in result.trials]
+    for options, match in (({"precisions": 5}, "precision 5"), ({"dimensions": 2.5}, r"dimensions is 2\.5")):
+        with pytest.raises(ParameterError, match=match):
+            isoscope.compress(X, **options)
+
+
+def test_large_numbers_are_rejected_for_euclidean_distance(rng):
+    X = 1e20 * rng.standard_normal((200, 16)).astype(np.float32)
+    with pytest.raises(ParameterError, match="rescale"):
+        isoscope.compress(X, metric="euclidean")
+    assert isoscope.compress(X).outcome == "smaller"

@@ -149,7 +149,8 @@ def open_faiss(text: str, space: dict[str, Any], folder: Path) -> Search:
     space = {**space, "faiss": require("faiss")}
     create, search = split(text, "index.search(")
     exec(create, space | {"query": rows[0]}, space)
-    ask = "\n".join(line for line in create.split("\n") if not line.startswith("index"))
+    _, found, after = create.partition("\nrows = ")
+    ask = "\n".join(line for line in (found + after).split("\n") if not line.startswith("index."))
     metric = "l2" if quantizer.metric == "euclidean" else "cosine"
 
     def find(query: np.ndarray) -> np.ndarray:

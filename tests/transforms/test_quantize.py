@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import isoscope
@@ -18,6 +18,7 @@ from isoscope.errors import ParameterError, ShapeError, TooFewRowsError
 from isoscope.transforms.quantize import Geometry, random_rotation
 from isoscope.transforms.rounding import pack_nibbles, unpack_nibbles
 from tests.conftest import tolerance
+from tests.services import require
 
 INTEGERS = [(precision, scale) for precision in ("int8", "int4") for scale in ("coordinate", "vector", "shared")]
 SIMPLE = [("float32", "coordinate"), ("float16", "coordinate"), *INTEGERS, ("bit", "coordinate")]
@@ -193,7 +194,7 @@ SCALAR_QUANTIZERS = {
 
 @pytest.mark.parametrize(("precision", "scale"), SCALAR_QUANTIZERS, ids=str)
 def test_codes_equal_those_of_faiss(precision, scale, rng):
-    faiss = pytest.importorskip("faiss", reason="faiss is not installed")
+    faiss = require("faiss")
     X = (rng.standard_normal((2000, 24)) * np.linspace(0.1, 3, 24) + 1).astype(np.float32)
     quantizer = Quantizer(precision, scale=scale, metric="euclidean").fit(X[:1500])
     reference = faiss.ScalarQuantizer(24, getattr(faiss.ScalarQuantizer, SCALAR_QUANTIZERS[precision, scale]))
@@ -207,7 +208,7 @@ def test_codes_equal_those_of_faiss(precision, scale, rng):
 
 
 def test_bits_equal_those_of_faiss(X):
-    faiss = pytest.importorskip("faiss", reason="faiss is not installed")
+    faiss = require("faiss")
     codes = np.empty((len(X), 2), np.uint8)
     moved = np.ascontiguousarray(X)  # no value is exactly 0, where the two differ
     faiss.fvecs2bitvecs(faiss.swig_ptr(moved), faiss.swig_ptr(codes), 12, len(X))
@@ -215,7 +216,7 @@ def test_bits_equal_those_of_faiss(X):
 
 
 def test_product_codes_equal_those_of_faiss(rng):
-    faiss = pytest.importorskip("faiss", reason="faiss is not installed")
+    faiss = require("faiss")
     X = rng.standard_normal((600, 16)).astype(np.float32)
     quantizer = Quantizer("pq", n_subvectors=4, metric="euclidean", random_state=0).fit(X)
     reference = faiss.ProductQuantizer(16, 4, 8)
@@ -297,6 +298,31 @@ def test_codes_of_another_size_are_rejected(X):
         quantizer.decode(np.zeros((3, 11), np.uint8))
     with pytest.raises(ShapeError, match="float64"):
         quantizer.decode(np.zeros((3, 12)))
+
+
+def test_codes_do_not_depend_on_the_memory_layout(X):
+    for precision in ("int8", "int4", "bit"):
+        quantizer = Quantizer(precision).fit(X)
+        codes = quantizer.encode(X)
+        assert np.array_equal(quantizer.encode(np.asfortranarray(X)), codes)
+        assert np.array_equal(quantizer.encode(np.repeat(X, 2, axis=1)[:, ::2]), codes)
+        assert np.array_equal(quantizer.decode(np.asfortranarray(codes)), quantizer.decode(codes))
+
+
+def test_an_unfitted_quantizer_says_so(X):
+    for call in (Quantizer().encode, Quantizer().decode, Quantizer().project, Quantizer().transform):
+        with pytest.raises(NotFittedError):
+            call(X)
+
+
+@pytest.mark.parametrize("factor", [1e16, 1e200])
+def test_values_that_overflow_distances_are_rejected(factor, X):
+    large = X.astype(np.float64) * factor
+    with pytest.raises(ParameterError, match="1e\\+15"):
+        Quantizer("int8", metric="euclidean").fit(large)
+    with pytest.raises(ParameterError, match="rescale"):
+        Quantizer("int8", metric="euclidean").fit(X).encode(large)
+    assert Quantizer("int8").fit(large).encode(large).shape == X.shape  # cosine scales them
 
 
 def test_values_beyond_half_precision_are_rejected(X):

@@ -92,8 +92,8 @@ def build_candidates(
     if not found:
         names = ", ".join(wanted)
         raise ParameterError(
-            f"no candidate has codes smaller than the vectors, which take {original.bytes} bytes each ({names}): "
-            "choose lower precisions or fewer dimensions"
+            f"no candidate of {names} has codes smaller than the vectors of {d} dimensions, which take "
+            f"{original.bytes} bytes each: choose lower precisions or fewer dimensions (pq needs a multiple of 4)"
         )
     return [*sorted(found.values(), key=lambda each: (each.bytes, each.oversampling)), original]
 
@@ -166,7 +166,7 @@ def describe_quantizer(quantizer: Quantizer) -> str:
 def _check_precisions(given: Iterable[str] | None) -> list[str]:
     if given is None:
         return list(PRECISIONS)
-    names = [given] if isinstance(given, str) else list(given)
+    names = list(given)
     for name in names:
         if name not in PRECISIONS:
             raise ParameterError(f"precision {name!r} is unknown: choose from {', '.join(PRECISIONS)}")
@@ -178,7 +178,7 @@ def _check_precisions(given: Iterable[str] | None) -> list[str]:
 def _check_dimensions(given: Iterable[int] | None, d: int) -> list[int]:
     if given is None:
         return sorted({int(d * share) for share in _SHARES if d * share >= 2}, reverse=True)
-    widths = [given] if isinstance(given, int) else list(given)
+    widths = list(given)
     for k in widths:
         if not is_count(k, 1):
             raise ParameterError(f"dimensions contains {k!r}: need positive integers")

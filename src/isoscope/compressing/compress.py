@@ -6,7 +6,16 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from isoscope._core.errors import MissingValueError, ParameterError, ShapeError, was_dropped
+import numpy as np
+
+from isoscope._core.errors import (
+    InputError,
+    MissingValueError,
+    ParameterError,
+    ShapeError,
+    TooFewRowsError,
+    was_dropped,
+)
 from isoscope._core.memory import limit_sample_size
 from isoscope._core.missing import note_zero_rows
 from isoscope._core.random import check_seed
@@ -117,8 +126,8 @@ def compress(
         seed=check_seed(seed),
         missing=missing,
         zeros=zeros,
-        precisions=None if precisions is None else tuple([precisions] if isinstance(precisions, str) else precisions),
-        dimensions=None if dimensions is None else tuple([dimensions] if isinstance(dimensions, int) else dimensions),
+        precisions=None if precisions is None else _list_given("precisions", precisions),
+        dimensions=None if dimensions is None else _list_given("dimensions", dimensions),
     )
     inputs = TaskInputs(source, pairs, queries, qrels, labels, vectors, ids, query_ids, text, layer)
     has_task = any(each is not None for each in (pairs, queries, labels))
@@ -149,6 +158,9 @@ def compress(
             dimensions=settings.dimensions,
         )
         trials = try_candidates(task, candidates, keep, settings.seed, report)
+        if len(trials.candidates) == 1:  # only the unchanged vectors
+            name, reason = next(iter(trials.left_out.items()))
+            raise InputError(f"no candidate could be fitted, such as {name}: {reason}")
         compression = Compression.of(store, task, trials, settings, total, measure)
         if isinstance(task, NeighborRecall) and len(task.corpus.rows) + len(task) < total:
             compression.confirm(lambda chosen, of: confirm(task, chosen, of, store, running, report), trials)
@@ -169,7 +181,9 @@ def _open_recall(
         raise MissingValueError(f"{store.name} has no finite rows: need at least one row without NaN or infinity")
     total = len(store)
     if len(vectors) < min(size, total):  # the sample contains all usable rows
-        notes.append(was_dropped(total - len(vectors), "row", "with a missing value") + ".")
+        reasons = {"missing": "with a missing value", "zeros": "of zeros"}
+        dropped = " or ".join(words for name, words in reasons.items() if getattr(settings, name) == "drop")
+        notes.append(was_dropped(total - len(vectors), "row", dropped) + ".")
         total = len(vectors)
     nonzero = vectors.any(axis=1)
     if settings.metric == "cosine" and not nonzero.all():
@@ -177,5 +191,17 @@ def _open_recall(
         notes.append(note_zero_rows(count))
         vectors, numbers = vectors[nonzero], numbers[nonzero]
         total -= count if total == len(nonzero) else 0
-    task = NeighborRecall(vectors, numbers, settings.metric, settings.seed)
+    try:
+        task = NeighborRecall(vectors, numbers, settings.metric, settings.seed)
+    except TooFewRowsError as error:
+        raise TooFewRowsError(". ".join([str(error), *notes]).removesuffix(".")) from None
     return task, notes, total
+
+
+def _list_given(name: str, given: Any) -> tuple[Any, ...]:
+    """Return the values of an option that is one value or an iterable."""
+    if isinstance(given, str | int | np.integer):
+        return (given,)
+    if not isinstance(given, Iterable):
+        raise ParameterError(f"{name} is {given!r}: need a list")
+    return tuple(given)

@@ -252,7 +252,9 @@ def _qdrant(about: _Storage) -> DatabaseSetting:
         "client.query_points(",
         f'    "items", query=query, limit={LIMIT},',
         "    search_params=models.SearchParams(",
-        f"        quantization=models.QuantizationSearchParams(rescore={bool(factor)}{oversampling})",
+        "        quantization=models.QuantizationSearchParams(",
+        f"            rescore={bool(factor)}{oversampling}",
+        "        )",
         "    ),",
         ")",
     ]
@@ -329,7 +331,9 @@ def _lancedb(about: _Storage) -> DatabaseSetting:
     lines = (
         *comment,
         f"from lancedb.index import {index.partition('(')[0]}",
-        f'table.create_index("vector", config={index})',
+        "table.create_index(",
+        f'    "vector", config={index}',
+        ")",
         f'table.search(query).distance_type("{metric}").refine_factor({RESCORED}).limit({LIMIT})',
     )
     return DatabaseSetting("LanceDB", "python", lines, difference)
@@ -347,7 +351,9 @@ def _lancedb_bits(about: _Storage) -> DatabaseSetting:
         lines: tuple[str, ...] = (
             *(("# insert the original vectors",) if about.is_projected else ()),
             "from lancedb.index import IvfRq",
-            f'table.create_index("vector", config=IvfRq(distance_type="{metric}", num_bits=1))',
+            "table.create_index(",
+            f'    "vector", config=IvfRq(distance_type="{metric}", num_bits=1)',
+            ")",
             f'table.search(query).distance_type("{metric}"){refine}.limit({LIMIT})',
         )
         return DatabaseSetting("LanceDB", "python", lines, f"{difference} The original vectors are kept in the table.")
@@ -396,12 +402,16 @@ def _faiss(about: _Storage) -> DatabaseSetting:
         return DatabaseSetting("faiss", "python", lines, difference)
     if about.precision in ("int8", "int4") and about.scale != "coordinate":
         bits = about.precision[3:]
-        index = f"faiss.IndexScalarQuantizer({k}, faiss.ScalarQuantizer.QT_{bits}bit_uniform, faiss.{metric})"
+        lines = (
+            "index = faiss.IndexScalarQuantizer(",
+            f"    {k}, faiss.ScalarQuantizer.QT_{bits}bit_uniform, faiss.{metric}",
+            ")",
+        )
         if about.scale == "vector":
             difference = "faiss has no scale per vector; this setting uses one range for all numbers."
     else:
         names = {"float32": "Flat", "float16": "SQfp16", "int8": "SQ8", "int4": "SQ4", "pq": f"PQ{about.subvectors}"}
-        index = f'faiss.index_factory({k}, "{names[about.precision]}", faiss.{metric})'
+        lines = (f'index = faiss.index_factory({k}, "{names[about.precision]}", faiss.{metric})',)
         if about.precision == "pq":
             difference = "faiss learns its own centroids."
     if not difference:
@@ -416,7 +426,7 @@ def _faiss(about: _Storage) -> DatabaseSetting:
         asked = f"quantizer.{'project_queries' if about.is_whitened else 'project'}(query[None])"
     if not about.is_projected and (is_scaled or about.width < about.d):
         rows, asked = f"np.array({rows})", f"np.array({asked})"
-    lines = (f"index = {index}", f"rows, queries = {rows}, {asked}")
+    lines = (*lines, f"rows = {rows}", f"queries = {asked}")
     if is_scaled:
         lines = (*lines, "faiss.normalize_L2(rows)  # so that Euclidean distance ranks like cosine")
         lines = (*lines, "faiss.normalize_L2(queries)")
