@@ -303,7 +303,7 @@ def row_lines() -> list[Line]:
 def compress_lines() -> list[Line]:
     """Compare compress on 100,000 rows with one exact search for the 10 nearest rows of every row of its sample."""
     from isoscope._core.pairs import nearest_neighbors
-    from isoscope.compressing.compress import CompressionSettings
+    from isoscope.compressing.compression import CompressionSettings
 
     sample = CompressionSettings().sample
     X = cloud(100_000, 384)

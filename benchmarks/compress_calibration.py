@@ -1,21 +1,23 @@
 """Measure how often the candidate that `compress` recommends keeps less than the promised share.
 
-Each run calls `compress` on a random source, saves the recommended quantizer, loads it, and scores it on a large set of
-queries that `compress` did not see. Runs are kept in a folder, so an interrupted measurement resumes.
-`make calibration-compress` prints the tables and writes them into docs/compress.md.
+Each run calls `compress` on a random source, saves the recommended quantizer, loads it, and scores it on examples that
+`compress` did not see: a large set of fresh queries, or the other half of real judgments. Runs are kept in a folder, so
+an interrupted measurement resumes. `make calibration-compress` prints the tables and writes them into docs/compress.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import itertools
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.stats import spearmanr
 
 import isoscope
 from isoscope.auditing.nulls import wilson_interval
@@ -32,7 +34,15 @@ This is the hardest case: several candidates keep almost the promised share, and
 """
 KEEPS = (BOUNDARY, 0.95, 0.99)
 ROWS, FRESH = 1_000, 2_000
+JUDGED_KEEPS = (0.95, 0.99)
+RETRIEVAL = {
+    "cranfield-docs": ("cranfield-queries", "cranfield-qrels.tsv"),
+    "scifact-corpus": ("scifact-dev", "scifact-dev-qrels.tsv"),
+}
+PAIRS = {"stsb-test": "stsb-test-pairs.tsv"}
+LABELED = ("banking77-test",)
 _ABOVE = 0.0005
+_RESAMPLES = 500
 
 
 class Cell(NamedTuple):
@@ -141,25 +151,13 @@ def run(cell: Cell, number: int, data: Path | None) -> dict[str, Any]:
             share = float(reciprocal_ranks(_reload(result), rows, queries[300:], of[300:]).mean() / before)
     else:
         assert data is not None
-        vectors, _, labels = read_vectors(data, cell.name)
-        assert labels is not None
-        order = rng.permutation(len(vectors))
-        seen, other = np.array_split(order, 2)
-        result = isoscope.compress(vectors[seen], labels=labels[seen], measure="knn", **options)
-        share = None
-        if result.chosen is not None:
-            quantizer = _reload(result)
-            before, after = (
-                _knn_accuracy(X[seen], labels[seen], X[other], labels[other])
-                for X in (unit(vectors), unit(quantizer.transform(vectors)))
-            )
-            share = after / before
-    return {
-        "outcome": result.outcome,
-        "keep": options["keep"],
-        "share": share,
-        "times": None if result.chosen is None else result.original.bytes / result.choice.bytes,
-    }
+        return JUDGED[cell.kind](cell, options, rng, data)
+    return {**_describe(result, options["keep"]), "share": share}
+
+
+def _describe(result: Any, keep: float) -> dict[str, Any]:
+    times = None if result.chosen is None else result.original.bytes / result.choice.bytes
+    return {"outcome": result.outcome, "keep": keep, "times": times}
 
 
 def _draw_rows(cell: Cell, rng: np.random.Generator, data: Path | None) -> tuple[np.ndarray, np.ndarray]:
@@ -179,27 +177,138 @@ def _reload(result: Any) -> Quantizer:
         return isoscope.load_transform(Path(folder, "quantizer"))
 
 
-def _knn_accuracy(X: np.ndarray, labels: np.ndarray, Z: np.ndarray, truth: np.ndarray) -> float:
-    votes = labels[np.argsort(-Z @ X.T, axis=1, kind="stable")[:, :LIST_LENGTH]]
-    agreeing = (votes[:, :, None] == votes[:, None, :]).sum(axis=2)
-    return float((votes[np.arange(len(votes)), agreeing.argmax(axis=1)] == truth).mean())
+# real judgments: one half to recommend, the other half to check
+
+Measure = Callable[[np.ndarray], float]
+"""The score of some held-out examples, given their positions."""
+
+
+def run_queries(cell: Cell, options: dict[str, Any], rng: np.random.Generator, data: Path) -> dict[str, Any]:
+    """Recommend with half of the judged queries; return the share of nDCG@10 that the other half keeps."""
+    corpus, _, model = cell.name.rpartition("-")
+    queries, qrels = RETRIEVAL[corpus]
+    vectors, ids, _ = read_vectors(data, cell.name)
+    asked, names, _ = read_vectors(data, f"{queries}-{model}")
+    judged: dict[str, dict[str, float]] = {}
+    for query, document, score in _read_lines(data / qrels):
+        if float(score) > 0 and query in names and document in ids:
+            judged.setdefault(query, {})[document] = float(score)
+    order = rng.permutation(sorted(judged)).tolist()
+    seen, other = order[: len(order) // 2], order[len(order) // 2 :]
+    position = {name: i for i, name in enumerate(names)}
+    result = isoscope.compress(
+        vectors,
+        ids=ids,
+        queries=asked[[position[name] for name in seen]],
+        query_ids=seen,
+        qrels={name: judged[name] for name in seen},
+        measure="ndcg@10",
+        **options,
+    )
+    held_out = asked[[position[name] for name in other]]
+    relevant = [judged[name] for name in other]
+
+    def scores(quantizer: Quantizer | None) -> Measure:
+        rows = unit(vectors if quantizer is None else quantizer.transform(vectors))
+        bits = quantizer is not None and quantizer.compares_bits
+        best = np.argsort(-unit(quantizer.transform(held_out) if bits else held_out) @ rows.T, axis=1, kind="stable")
+        found = [[ids[i] for i in of] for of in best[:, :LIST_LENGTH]]
+        values = np.array([ndcg(of, to) for of, to in zip(found, relevant, strict=True)])
+        return lambda chosen: float(values[chosen].mean())
+
+    return _check(result, options["keep"], scores, len(other), rng)
+
+
+def run_pairs(cell: Cell, options: dict[str, Any], rng: np.random.Generator, data: Path) -> dict[str, Any]:
+    """Recommend with half of the graded pairs; return the share of Spearman's correlation that the other half keeps."""
+    corpus, _, _ = cell.name.rpartition("-")
+    vectors, ids, _ = read_vectors(data, cell.name)
+    pairs = np.array(_read_lines(data / PAIRS[corpus]))
+    seen, other = np.array_split(rng.permutation(len(pairs)), 2)
+    graded = [(a, b, float(grade)) for a, b, grade in pairs[seen]]
+    result = isoscope.compress(vectors, ids=ids, pairs=graded, **options)
+    position = {name: i for i, name in enumerate(ids)}
+    left, right = (np.array([position[name] for name in pairs[other, side]]) for side in (0, 1))
+    grades = pairs[other, 2].astype(float)
+
+    def scores(quantizer: Quantizer | None) -> Measure:
+        rows = unit(vectors if quantizer is None else quantizer.transform(vectors))
+        cosines = np.einsum("ij,ij->i", rows[left], rows[right])
+        return lambda chosen: float(spearmanr(cosines[chosen], grades[chosen]).statistic)
+
+    return _check(result, options["keep"], scores, len(other), rng)
+
+
+def run_labels(cell: Cell, options: dict[str, Any], rng: np.random.Generator, data: Path) -> dict[str, Any]:
+    """Recommend with half of the labeled rows; return the share of neighbor accuracy that the other half keeps."""
+    vectors, _, labels = read_vectors(data, cell.name)
+    assert labels is not None
+    seen, other = np.array_split(rng.permutation(len(vectors)), 2)
+    result = isoscope.compress(vectors[seen], labels=labels[seen], measure="knn", **options)
+
+    def scores(quantizer: Quantizer | None) -> Measure:
+        rows = unit(vectors if quantizer is None else quantizer.transform(vectors))
+        votes = labels[seen][np.argsort(-rows[other] @ rows[seen].T, axis=1, kind="stable")[:, :LIST_LENGTH]]
+        agreeing = (votes[:, :, None] == votes[:, None, :]).sum(axis=2)
+        hits = votes[np.arange(len(votes)), agreeing.argmax(axis=1)] == labels[other]
+        return lambda chosen: float(hits[chosen].mean())
+
+    return _check(result, options["keep"], scores, len(other), rng)
+
+
+JUDGED = {"judged queries": run_queries, "judged pairs": run_pairs, "judged labels": run_labels}
+
+
+def _check(
+    result: Any, keep: float, scores: Callable[[Quantizer | None], Measure], count: int, rng: np.random.Generator
+) -> dict[str, Any]:
+    """Return the share that the held-out examples keep, and its one-sided 95% upper bound by the bootstrap."""
+    found = {**_describe(result, keep), "share": None, "high": None}
+    if result.chosen is not None:
+        before, after = scores(None), scores(_reload(result))
+        draws = rng.integers(count, size=(_RESAMPLES, count))
+        found["share"] = after(np.arange(count)) / before(np.arange(count))
+        found["high"] = float(np.quantile([after(draw) / before(draw) for draw in draws], 0.95))
+    return found
+
+
+def ndcg(found: list[Any], judged: dict[Any, float]) -> float:
+    """Return nDCG@10 of a ranked list; a document's gain is its relevance."""
+    discounts = 1 / np.log2(np.arange(2, LIST_LENGTH + 2))
+    best = sorted(judged.values(), reverse=True)[:LIST_LENGTH]
+    return float(np.dot([judged.get(name, 0.0) for name in found], discounts) / np.dot(best, discounts[: len(best)]))
+
+
+def _read_lines(path: Path) -> list[list[str]]:
+    """Return the rows of a TSV file without its header."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.reader(file, delimiter="\t"))[1:]
 
 
 def cells(data: Path | None, runs: int) -> Iterator[Cell]:
     """Yield every line of the tables; those of real vectors only if their files exist."""
+
+    def exists(name: str) -> bool:
+        return data is not None and (data / f"{name}.parquet").exists()
+
+    for keep in JUDGED_KEEPS:
+        for corpus, model in itertools.product(RETRIEVAL, MODELS):
+            if exists(f"{corpus}-{model}") and exists(f"{RETRIEVAL[corpus][0]}-{model}"):
+                yield Cell("judged queries", f"{corpus}-{model}", keep, max(runs // 3, 1))
+        for corpus, model in itertools.product(PAIRS, MODELS):
+            if exists(f"{corpus}-{model}"):
+                yield Cell("judged pairs", f"{corpus}-{model}", keep, max(runs // 3, 1))
     for keep in KEEPS:
+        for corpus, model in itertools.product(CORPORA, MODELS):
+            if exists(f"{corpus}-{model}"):
+                yield Cell("recall", f"{corpus}-{model}", keep, runs if keep == BOUNDARY else max(runs // 5, 1))
+        for name in ("isotropic", "anisotropic", "clusters"):
+            yield Cell("queries", name, keep, runs if keep == BOUNDARY else max(runs // 4, 1))
         for name in ("isotropic", "anisotropic", "clusters", "outliers"):
             yield Cell("recall", name, keep, runs)
-    for corpus, model in itertools.product(CORPORA, MODELS):
-        if data is not None and (data / f"{corpus}-{model}.parquet").exists():
-            for keep in KEEPS:
-                yield Cell("recall", f"{corpus}-{model}", keep, max(runs // 5, 1))
-    for keep in KEEPS:
-        for name in ("isotropic", "anisotropic", "clusters"):
-            yield Cell("queries", name, keep, max(runs // 4, 1))
-    for model in MODELS:
-        if data is not None and (data / f"banking77-test-{model}.parquet").exists():
-            yield Cell("labels", f"banking77-test-{model}", 0.95, max(runs // 30, 1))
+    for keep, corpus, model in itertools.product(JUDGED_KEEPS, LABELED, MODELS):
+        if exists(f"{corpus}-{model}"):
+            yield Cell("judged labels", f"{corpus}-{model}", keep, max(runs // 10, 1))
 
 
 def collect(folder: Path, data: Path | None, runs: int) -> dict[Cell, list[dict[str, Any]]]:
@@ -207,7 +316,7 @@ def collect(folder: Path, data: Path | None, runs: int) -> dict[Cell, list[dict[
     folder.mkdir(parents=True, exist_ok=True)
     found = {}
     for cell in cells(data, runs):
-        path = folder / f"{cell.kind}-{cell.name}-{cell.keep}.jsonl"
+        path = folder / f"{cell.kind.replace(' ', '-')}-{cell.name}-{cell.keep}.jsonl"
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         done = [json.loads(line) for line in lines]
         with path.open("a", encoding="utf-8") as out:
@@ -222,7 +331,13 @@ def collect(folder: Path, data: Path | None, runs: int) -> dict[Cell, list[dict[
 
 # tables
 
-_TASKS = {"recall": "recall@10", "queries": "nDCG@10 of queries", "labels": "neighbor accuracy of labels"}
+_TASKS = {
+    "recall": "recall@10",
+    "queries": "nDCG@10 of queries",
+    "judged queries": "nDCG@10",
+    "judged pairs": "Spearman's correlation",
+    "judged labels": "accuracy of 10 neighbors",
+}
 
 
 def table(found: dict[Cell, list[dict[str, Any]]]) -> str:
@@ -243,6 +358,38 @@ def table(found: dict[Cell, list[dict[str, Any]]]) -> str:
     return "\n".join(lines)
 
 
+def judged_table(found: dict[Cell, list[dict[str, Any]]]) -> str:
+    """Return a Markdown table of the runs with real judgments, checked on the other half of the judgments."""
+    lines = [
+        "| vectors | score | keep | splits | recommended | lower on the other half | 95% interval | "
+        "significantly lower | median share | times smaller |",
+        "|---" * 10 + "|",
+    ]
+    for cell, runs in found.items():
+        chosen = [each for each in runs if each["share"] is not None]
+        below, interval, significant = _count_lower(runs)
+        share = np.median([each["share"] for each in chosen]) if chosen else float("nan")
+        times = np.median([each["times"] for each in chosen]) if chosen else float("nan")
+        lines.append(
+            f"| {cell.name} | {_TASKS[cell.kind]} | {cell.keep:g} | {len(runs)} | {len(chosen)} | {below} | "
+            f"{interval} | {significant} | {share:.3f} | {times:.1f} |"
+        )
+    everything = [each for runs in found.values() for each in runs]
+    below, interval, significant = _count_lower(everything)
+    chosen = sum(each["share"] is not None for each in everything)
+    lines.append(f"| all | | | {len(everything)} | {chosen} | {below} | {interval} | {significant} | | |")
+    return "\n".join(lines)
+
+
+def _count_lower(runs: list[dict[str, Any]]) -> tuple[str, str, str]:
+    """Return how many runs kept less than promised, its interval, and how many kept significantly less."""
+    chosen = [each for each in runs if each["share"] is not None]
+    below = sum(each["share"] < each["keep"] for each in chosen)
+    significant = sum(each["high"] < each["keep"] for each in chosen)
+    low, high = wilson_interval(below / len(runs), len(runs))
+    return f"{below} ({100 * below / len(runs):.1f}%)", f"{100 * low:.1f}% to {100 * high:.1f}%", str(significant)
+
+
 def _format_keep(cell: Cell) -> str:
     return "share of int4" if cell.keep == BOUNDARY else f"{cell.keep:g}"
 
@@ -254,7 +401,6 @@ def summary(found: dict[Cell, list[dict[str, Any]]]) -> str:
         "synthetic, no task": lambda cell: cell.kind == "recall" and "-" not in cell.name,
         "synthetic queries": lambda cell: cell.kind == "queries",
         "real vectors, no task": lambda cell: cell.kind == "recall" and "-" in cell.name,
-        "real vectors, labels": lambda cell: cell.kind == "labels",
     }
     groups = {
         name + words: [cell for cell in found if belongs(cell) and (cell.keep == BOUNDARY) == hard]
@@ -315,9 +461,13 @@ def main() -> None:
         tables["contrast"] = contrast(arguments.data)
         print(tables["contrast"])
     found = collect(arguments.runs, arguments.data, arguments.count)
-    tables |= {"summary": summary(found), "calibration": table(found)}
-    print(tables["summary"])
-    print(tables["calibration"])
+    judged = {cell: runs for cell, runs in found.items() if cell.kind in JUDGED}
+    fresh = {cell: runs for cell, runs in found.items() if cell.kind not in JUDGED}
+    tables |= {"summary": summary(fresh), "calibration": table(fresh)}
+    if judged:
+        tables["judgments"] = judged_table(judged)
+    for name in ("summary", "judgments", "calibration"):
+        print(tables.get(name, ""))
     if arguments.page is not None:
         for name, content in tables.items():
             write_table(arguments.page, content, name)

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from isoscope.comparing.canary import canary as canary
     from isoscope.comparing.same import same as same
     from isoscope.comparing.sameness import Sameness as Sameness
-    from isoscope.compressing.compress import Compression as Compression
     from isoscope.compressing.compress import compress as compress
+    from isoscope.compressing.compression import Compression as Compression
     from isoscope.embedding.embed import embed as embed
     from isoscope.engines.engine import sketch as sketch
     from isoscope.finetuning.finetune import finetune as finetune
@@ -125,7 +125,8 @@ else:
             "advising.advise": ["Advice", "advise"],
             "thresholding.threshold": ["threshold"],
             "thresholding.threshold_result": ["Threshold"],
-            "compressing.compress": ["Compression", "compress"],
+            "compressing.compress": ["compress"],
+            "compressing.compression": ["Compression"],
             "comparing.same": ["same"],
             "comparing.sameness": ["Sameness"],
             "comparing.canary": ["canary"],

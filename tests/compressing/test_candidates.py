@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pytest
 
@@ -13,11 +11,11 @@ from isoscope.errors import ParameterError
 
 
 def build(d=64, itemsize=4, **options):
-    return build_candidates(d, itemsize, "cosine", 0, **{"rescored": True, **options})
+    return build_candidates(d, itemsize, "cosine", 0, **{"rows": 1000, "rescored": True, **options})
 
 
 def test_sizes_are_those_of_fitted_quantizers(rng):
-    X = rng.standard_normal((50, 64)).astype(np.float32)
+    X = rng.standard_normal((300, 64)).astype(np.float32)
     for each in build()[:-1]:
         quantizer = each.quantizer.fit(X)
         assert each.bytes == quantizer.code_size == quantizer.encode(X).shape[1]
@@ -42,7 +40,7 @@ def test_candidates_cover_dimensions_precisions_and_preprocessing():
 
 
 def test_whitening_is_left_out_for_euclidean_distance():
-    candidates = build_candidates(64, 4, "euclidean", 0, rescored=True)
+    candidates = build_candidates(64, 4, "euclidean", 0, rows=1000, rescored=True)
     assert {each.quantizer.preprocess for each in candidates[:-1]} == {None, "center", "rotate"}
 
 
@@ -88,13 +86,13 @@ def test_bad_input(options, match):
         build(**options)
 
 
-def test_product_quantization_by_name_needs_faiss(monkeypatch):
-    monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(isoscope.MissingExtra, match="faiss"):
-        build(precisions=["pq"])
-    assert not any(each.quantizer and each.quantizer.precision == "pq" for each in build())
+def test_product_quantization_is_tried():
+    found = {each.name: each.bytes for each in build() if each.quantizer and each.quantizer.precision == "pq"}
+    assert found == {"PQ 16": 16, "PQ 8": 8}
+    assert not any(each.quantizer and each.quantizer.precision == "pq" for each in build(rows=255))
+    assert len(build(rows=255, precisions=["pq"])) > 1
 
 
-def test_product_quantization_is_tried_by_name():
-    pytest.importorskip("faiss", reason="faiss is not installed")
-    assert {each.bytes for each in build(precisions=["pq"])[:-1]} == {8, 16}
+def test_product_quantization_by_name_is_also_tried_after_a_rotation():
+    found = {each.name: each.bytes for each in build(precisions=["pq"])[:-1]}
+    assert found == {"PQ 16": 16, "PQ 16, rotated": 16, "PQ 8": 8, "PQ 8, rotated": 8}

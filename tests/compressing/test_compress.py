@@ -7,10 +7,10 @@ import pytest
 
 import isoscope
 from isoscope.compressing.candidates import build_candidates
-from isoscope.compressing.compress import CompressionSettings
+from isoscope.compressing.compression import CompressionSettings
 from isoscope.compressing.recall import NeighborRecall
 from isoscope.compressing.trials import score_candidate, try_candidates
-from isoscope.errors import NotFoundError, ParameterError, ShapeError, TooFewRowsError
+from isoscope.errors import InputError, NotFoundError, ParameterError, ShapeError, TooFewRowsError
 from isoscope.stores import open_store
 
 N, D = 600, 24
@@ -154,7 +154,8 @@ def confirm_with(recall_of, keep: float = 0.5) -> isoscope.Compression:
     X = (rng.standard_normal((300, 64)) * np.linspace(2, 0.5, 64)).astype(np.float32)
     settings = CompressionSettings(keep=keep)
     task = NeighborRecall(X, np.arange(300), "cosine", 0)
-    trials = try_candidates(task, build_candidates(64, 4, "cosine", 0, rescored=True), keep, 0, lambda *_: None)
+    candidates = build_candidates(64, 4, "cosine", 0, rows=240, rescored=True)
+    trials = try_candidates(task, candidates, keep, 0, lambda *_: None)
     result = isoscope.Compression.of(open_store(X), task, trials, settings, 10_000, None)
     wiggle = 0.05 * np.resize([1, -1], len(task))
     result.confirm(lambda chosen, _: [np.clip(recall_of(each) + wiggle, 0, 1) for each in chosen], trials)
@@ -314,3 +315,46 @@ def test_bad_vectors(X):
         isoscope.compress(X[:99])
     with pytest.raises(ShapeError, match="1 dimension"):
         isoscope.compress(X[:, :1])
+
+
+# hostile input
+
+
+def test_dropped_rows_of_zeros_are_called_so(rng):
+    X = rng.standard_normal((200, 16)).astype(np.float32)
+    X[:3] = 0
+    X[3] = np.nan
+    result = isoscope.compress(X, precisions=["int8"], missing="drop", zeros="drop")
+    assert result.notes == ["4 rows with a missing value or of zeros were dropped."]
+    assert isoscope.compress(np.delete(X, 3, 0), precisions=["int8"], zeros="drop").notes == [
+        "3 rows of zeros were dropped."
+    ]
+
+
+def test_too_few_rows_without_zeros_are_explained(rng):
+    X = rng.standard_normal((200, 16)).astype(np.float32)
+    X[1:] = 0
+    with pytest.raises(TooFewRowsError, match=r"1 row is too few .* need at least 100\. 199 zero rows were left out"):
+        isoscope.compress(X)
+
+
+def test_nothing_is_claimed_if_no_candidate_can_be_fitted(rng):
+    X = rng.standard_normal((200, 16)).astype(np.float32)
+    with pytest.raises(InputError, match=r"PQ .*256"):
+        isoscope.compress(X, precisions="pq")
+
+
+def test_one_value_stands_for_a_list(rng):
+    X = rng.standard_normal((200, 16)).astype(np.float32)
+    result = isoscope.compress(X, precisions="int8", dimensions=np.int64(8))
+    assert "int8 per coordinate, first 8" in [trial.name for trial in result.trials]
+    for options, match in (({"precisions": 5}, "precision 5"), ({"dimensions": 2.5}, r"dimensions is 2\.5")):
+        with pytest.raises(ParameterError, match=match):
+            isoscope.compress(X, **options)
+
+
+def test_large_numbers_are_rejected_for_euclidean_distance(rng):
+    X = 1e20 * rng.standard_normal((200, 16)).astype(np.float32)
+    with pytest.raises(ParameterError, match="rescale"):
+        isoscope.compress(X, metric="euclidean")
+    assert isoscope.compress(X).outcome == "smaller"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import isoscope
@@ -15,6 +18,7 @@ from isoscope.errors import ParameterError, ShapeError, TooFewRowsError
 from isoscope.transforms.quantize import Geometry, random_rotation
 from isoscope.transforms.rounding import pack_nibbles, unpack_nibbles
 from tests.conftest import tolerance
+from tests.services import require
 
 INTEGERS = [(precision, scale) for precision in ("int8", "int4") for scale in ("coordinate", "vector", "shared")]
 SIMPLE = [("float32", "coordinate"), ("float16", "coordinate"), *INTEGERS, ("bit", "coordinate")]
@@ -190,7 +194,7 @@ SCALAR_QUANTIZERS = {
 
 @pytest.mark.parametrize(("precision", "scale"), SCALAR_QUANTIZERS, ids=str)
 def test_codes_equal_those_of_faiss(precision, scale, rng):
-    faiss = pytest.importorskip("faiss", reason="faiss is not installed")
+    faiss = require("faiss")
     X = (rng.standard_normal((2000, 24)) * np.linspace(0.1, 3, 24) + 1).astype(np.float32)
     quantizer = Quantizer(precision, scale=scale, metric="euclidean").fit(X[:1500])
     reference = faiss.ScalarQuantizer(24, getattr(faiss.ScalarQuantizer, SCALAR_QUANTIZERS[precision, scale]))
@@ -204,7 +208,7 @@ def test_codes_equal_those_of_faiss(precision, scale, rng):
 
 
 def test_bits_equal_those_of_faiss(X):
-    faiss = pytest.importorskip("faiss", reason="faiss is not installed")
+    faiss = require("faiss")
     codes = np.empty((len(X), 2), np.uint8)
     moved = np.ascontiguousarray(X)  # no value is exactly 0, where the two differ
     faiss.fvecs2bitvecs(faiss.swig_ptr(moved), faiss.swig_ptr(codes), 12, len(X))
@@ -212,7 +216,7 @@ def test_bits_equal_those_of_faiss(X):
 
 
 def test_product_codes_equal_those_of_faiss(rng):
-    faiss = pytest.importorskip("faiss", reason="faiss is not installed")
+    faiss = require("faiss")
     X = rng.standard_normal((600, 16)).astype(np.float32)
     quantizer = Quantizer("pq", n_subvectors=4, metric="euclidean", random_state=0).fit(X)
     reference = faiss.ProductQuantizer(16, 4, 8)
@@ -296,17 +300,56 @@ def test_codes_of_another_size_are_rejected(X):
         quantizer.decode(np.zeros((3, 12)))
 
 
+def test_codes_do_not_depend_on_the_memory_layout(X):
+    for precision in ("int8", "int4", "bit"):
+        quantizer = Quantizer(precision).fit(X)
+        codes = quantizer.encode(X)
+        assert np.array_equal(quantizer.encode(np.asfortranarray(X)), codes)
+        assert np.array_equal(quantizer.encode(np.repeat(X, 2, axis=1)[:, ::2]), codes)
+        assert np.array_equal(quantizer.decode(np.asfortranarray(codes)), quantizer.decode(codes))
+
+
+def test_an_unfitted_quantizer_says_so(X):
+    for call in (Quantizer().encode, Quantizer().decode, Quantizer().project, Quantizer().transform):
+        with pytest.raises(NotFittedError):
+            call(X)
+
+
+@pytest.mark.parametrize("factor", [1e16, 1e200])
+def test_values_that_overflow_distances_are_rejected(factor, X):
+    large = X.astype(np.float64) * factor
+    with pytest.raises(ParameterError, match="1e\\+15"):
+        Quantizer("int8", metric="euclidean").fit(large)
+    with pytest.raises(ParameterError, match="rescale"):
+        Quantizer("int8", metric="euclidean").fit(X).encode(large)
+    assert Quantizer("int8").fit(large).encode(large).shape == X.shape  # cosine scales them
+
+
 def test_values_beyond_half_precision_are_rejected(X):
     with pytest.raises(ParameterError, match="float16"):
         Quantizer("float16", metric="euclidean").fit(1e5 * X)
 
 
-def test_product_quantization_needs_faiss_rows_and_a_divisor(X, monkeypatch):
-    with monkeypatch.context() as without:
-        without.setitem(__import__("sys").modules, "faiss", None)
-        with pytest.raises(isoscope.MissingExtra, match="faiss-cpu"):
-            Quantizer("pq").fit(X)
-    pytest.importorskip("faiss", reason="faiss is not installed")
+def test_centroids_are_those_of_scikit_learn(rng):
+    """The same start and number of rounds; no centroid loses all its rows."""
+    X = rng.standard_normal((1000, 4)).astype(np.float32)
+    quantizer = Quantizer("pq", n_subvectors=1, metric="euclidean", random_state=0).fit(X)
+    seed = np.random.RandomState(0).randint(2**31 - 1, size=2)[1]
+    start = X[np.random.default_rng(seed).permutation(len(X))[:256]]
+    reference = KMeans(256, init=start, n_init=1, max_iter=8, tol=0, algorithm="lloyd")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        reference.fit(X)
+    np.testing.assert_allclose(quantizer.centroids_[0], reference.cluster_centers_, atol=1e-5)
+
+
+def test_a_centroid_without_rows_stays(rng):
+    X = np.repeat(rng.standard_normal((4, 8)), 100, axis=0).astype(np.float32)
+    quantizer = Quantizer("pq", n_subvectors=2, metric="euclidean", random_state=0).fit(X)
+    np.testing.assert_allclose(quantizer.transform(X), X, atol=1e-6)
+
+
+def test_product_quantization_needs_rows_and_a_divisor(X):
     with pytest.raises(TooFewRowsError, match="256"):
         Quantizer("pq", n_subvectors=3).fit(X[:100])
     with pytest.raises(ParameterError, match="divi"):

@@ -37,7 +37,7 @@ from isoscope.stores.databases.address import parse_address
 
 if TYPE_CHECKING:
     from isoscope._report.html import Markup
-    from isoscope.compressing.compress import Compression, CompressionTrial
+    from isoscope.compressing.compression import Compression, CompressionTrial
     from isoscope.compressing.decision import Kept
 
 _CLASSES = {"keeps": "gain", "undecided": "noise", "loses": "loss"}

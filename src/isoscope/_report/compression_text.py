@@ -8,13 +8,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from isoscope._core.errors import plural
 from isoscope._report.narrate import format_confidence
 from isoscope._report.terminal import to_plain_text
 from isoscope.advising.task import PLURALS
 from isoscope.compressing.decision import MOST_EXAMPLES
 
 if TYPE_CHECKING:
-    from isoscope.compressing.compress import Compression, CompressionTrial
+    from isoscope.compressing.compression import Compression, CompressionTrial
     from isoscope.compressing.decision import Kept
 
 _WIDTH = 80
@@ -164,7 +165,8 @@ def render_compression(result: Compression) -> Group:
     ]
     hidden = len(result.trials) - len(frontier(result))
     if hidden:
-        parts.append(Text(f"{hidden} larger or worse candidates are on the page (--html) and in the JSON.", "dim"))
+        others = f"{plural(hidden, 'larger or worse candidate')} {'is' if hidden == 1 else 'are'}"
+        parts.append(Text(f"{others} on the page (--html) and in the JSON.", "dim"))
     parts += [Text(note, "dim") for note in result.notes]
     parts += [Text(f"{name} could not be fitted: {reason}", "dim") for name, reason in result.left_out.items()]
     if result.chosen is not None:

@@ -80,8 +80,8 @@ def compress(
         str | None,
         typer.Option(
             metavar="NAMES",
-            help="Precisions to try, separated by commas: float32, float16, int8, int4, bit, pq (default: all but pq, "
-            "product quantization, which needs faiss).",
+            help="Precisions to try, separated by commas: float32, float16, int8, int4, bit, and pq for product "
+            "quantization (default: all).",
         ),
     ] = None,
     dimensions: Annotated[

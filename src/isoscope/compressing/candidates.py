@@ -10,7 +10,7 @@ from isoscope._core.errors import ParameterError
 from isoscope._core.random import sklearn_seed
 from isoscope.transforms.quantize import PRECISIONS, Quantizer
 from isoscope.transforms.repair import is_count
-from isoscope.transforms.rounding import build_rounding, import_faiss
+from isoscope.transforms.rounding import CENTROIDS, build_rounding
 
 if TYPE_CHECKING:
     from isoscope._core.types import Metric
@@ -24,8 +24,6 @@ OVERSAMPLING = (4, 10)
 """How many times as many results as needed are rescored."""
 
 _SHARES = (3 / 4, 1 / 2, 1 / 4, 1 / 8)  # of the dimensions
-DEFAULT_PRECISIONS = tuple(each for each in PRECISIONS if each != "pq")
-"""The precisions that are tried by default; learning product codes takes longer than all other candidates together."""
 
 
 @dataclass(frozen=True)
@@ -60,16 +58,20 @@ def build_candidates(
     metric: Metric,
     seed: int,
     *,
+    rows: int,
     rescored: bool,
     precisions: Iterable[str] | None = None,
     dimensions: Iterable[int] | None = None,
 ) -> list[Candidate]:
     """Return the candidates for vectors of d dimensions, smallest first; the last one leaves the vectors unchanged.
 
-    A candidate whose codes are not smaller than the vectors is left out. With `rescored`, bits are also tried with
+    `rows` is the number of vectors to learn from: with too few for product quantization, it is tried only by name. A
+    candidate whose codes are not smaller than the vectors is left out. With `rescored`, bits are also tried with
     rescoring.
     """
     wanted, widths = _check_precisions(precisions), _check_dimensions(dimensions, d)
+    if precisions is None and rows < CENTROIDS:
+        wanted.remove("pq")
     original = Candidate(AS_IS, None, d * itemsize)
     found: dict[str, Candidate] = {}
     for quantizer in _list_quantizers(d, wanted, widths, by_name=precisions is not None):
@@ -90,8 +92,8 @@ def build_candidates(
     if not found:
         names = ", ".join(wanted)
         raise ParameterError(
-            f"no candidate has codes smaller than the vectors, which take {original.bytes} bytes each ({names}): "
-            "choose lower precisions or fewer dimensions"
+            f"no candidate of {names} has codes smaller than the vectors of {d} dimensions, which take "
+            f"{original.bytes} bytes each: choose lower precisions or fewer dimensions (pq needs a multiple of 4)"
         )
     return [*sorted(found.values(), key=lambda each: (each.bytes, each.oversampling)), original]
 
@@ -119,7 +121,7 @@ def _list_quantizers(d: int, precisions: Sequence[str], widths: Sequence[int], *
         for preprocess in ("center", "rotate", "whiten"):
             yield Quantizer(precision, preprocess=preprocess)
     if "pq" in precisions:
-        yield from _list_product_quantizers(d)
+        yield from _list_product_quantizers(d, by_name=by_name)
     for k in widths:
         for precision in precisions:
             if precision in ("float16", "int8", "int4") or (precision == "float32" and by_name):
@@ -133,14 +135,13 @@ def _list_quantizers(d: int, precisions: Sequence[str], widths: Sequence[int], *
             yield Quantizer(precision, n_components=k, reduction="pca", preprocess="rotate")
 
 
-def _list_product_quantizers(d: int) -> Iterator[Quantizer]:
-    """Yield product quantizers with 4 and 8 dimensions per subvector."""
-    import_faiss()
+def _list_product_quantizers(d: int, *, by_name: bool) -> Iterator[Quantizer]:
+    """Yield product quantizers with 4 and 8 dimensions per subvector; by name also after a rotation."""
     for size in (4, 8):
         if d % size == 0 and d > size:
             yield Quantizer("pq", n_subvectors=d // size)
-    if d % 8 == 0 and d > 8:
-        yield Quantizer("pq", n_subvectors=d // 8, preprocess="rotate")
+            if by_name:
+                yield Quantizer("pq", n_subvectors=d // size, preprocess="rotate")
 
 
 def describe_quantizer(quantizer: Quantizer) -> str:
@@ -164,8 +165,8 @@ def describe_quantizer(quantizer: Quantizer) -> str:
 
 def _check_precisions(given: Iterable[str] | None) -> list[str]:
     if given is None:
-        return list(DEFAULT_PRECISIONS)
-    names = [given] if isinstance(given, str) else list(given)
+        return list(PRECISIONS)
+    names = list(given)
     for name in names:
         if name not in PRECISIONS:
             raise ParameterError(f"precision {name!r} is unknown: choose from {', '.join(PRECISIONS)}")
@@ -177,7 +178,7 @@ def _check_precisions(given: Iterable[str] | None) -> list[str]:
 def _check_dimensions(given: Iterable[int] | None, d: int) -> list[int]:
     if given is None:
         return sorted({int(d * share) for share in _SHARES if d * share >= 2}, reverse=True)
-    widths = [given] if isinstance(given, int) else list(given)
+    widths = list(given)
     for k in widths:
         if not is_count(k, 1):
             raise ParameterError(f"dimensions contains {k!r}: need positive integers")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from isoscope._core.types import Metric
-    from isoscope.compressing.compress import CompressionTrial
+    from isoscope.compressing.compression import CompressionTrial
     from isoscope.transforms.quantize import Quantizer
 
 LIMIT = 10
 """The number of results in the example searches."""
+RESCORED = 2
+"""How many times as many results a database rescores whose own codes are coarser than those that were measured."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,15 @@ class _Storage:
         # ⟨q, x − m⟩ ranks like ⟨q, x⟩, but the cosine of centered vectors does not
         self.metric = "euclidean" if metric == "euclidean" else "inner product" if centered else "cosine"
         self.original_metric: str = metric
+        self.is_whitened = quantizer.preprocess == "whiten"
         self.subvectors = quantizer.n_subvectors or max(1, self.width // 8)
+
+    def without_projection(self) -> _Storage:
+        """Return the storage of the original vectors, with the same precision."""
+        found = copy(self)
+        found.is_first, found.is_projected, found.is_whitened = True, False, False
+        found.width, found.metric = self.d, self.original_metric
+        return found
 
     @property
     def vectors(self) -> str:
@@ -171,12 +182,21 @@ def _pgvector_bits_apart(about: _Storage) -> DatabaseSetting:
 
 
 _QDRANT_METRICS = {"cosine": "COSINE", "inner product": "DOT", "euclidean": "EUCLID"}
+_QDRANT_RESCORING = (
+    f"The inserted vectors are kept too, on disk with on_disk=True. They rescore {RESCORED * LIMIT} results per search."
+)
 _NAMES = {"float32": "float32", "float16": "float16", "int8": "int8", "int4": "int4", "bit": "bit", "pq": "product"}
 
 
 def _qdrant(about: _Storage) -> DatabaseSetting:
     if about.is_rescored_apart:
         return _qdrant_apart(about)
+    if about.is_whitened and about.precision != "bit":
+        found = _qdrant(about.without_projection())
+        note = (
+            "Insert the original vectors: Qdrant rounds queries to the range of the vectors, which whitening changes."
+        )
+        return replace(found, difference=f"{note} {found.difference}")
     comment = tuple(f"# {line}" for line in about.comment)
     distance = f"models.Distance.{_QDRANT_METRICS[about.metric]}"
     plain = f"models.VectorParams(\n        size={about.width}, distance={distance}"
@@ -188,7 +208,9 @@ def _qdrant(about: _Storage) -> DatabaseSetting:
         difference = ""
     elif about.precision == "bit":
         quantized = ("models.BinaryQuantization(", "binary=models.BinaryQuantizationConfig(always_ram=True)")
-        difference = "Same bits. The inserted vectors are kept too, on disk with on_disk=True."
+        difference = (
+            "Same bits, padded to a multiple of 128. The inserted vectors are kept too, on disk with on_disk=True."
+        )
         plain += ", on_disk=True"
     elif about.precision == "pq":
         ratio = _nearest_ratio(4 * about.width / about.subvectors)
@@ -198,7 +220,7 @@ def _qdrant(about: _Storage) -> DatabaseSetting:
             f"    compression=models.CompressionRatio.X{ratio}, always_ram=True",
             ")",
         )
-        difference = "Qdrant learns its own centroids. The inserted vectors are kept too, on disk with on_disk=True."
+        difference = f"Qdrant learns its own centroids. {_QDRANT_RESCORING}"
         plain += ", on_disk=True"
     else:
         quantized = (
@@ -212,8 +234,8 @@ def _qdrant(about: _Storage) -> DatabaseSetting:
         own = f"isoscope's codes have {ranges[about.scale]} and {levels} levels"
         more = " Qdrant has no int4 codes: this takes twice the bytes." if about.precision == "int4" else ""
         difference = (
-            f"Qdrant uses one range for all coordinates and 128 levels; {own}.{more} The inserted vectors are kept "
-            "too, on disk with on_disk=True."
+            f"Qdrant uses one range for all coordinates and 128 levels, also for the query, and 4 more bytes per "
+            f"vector; {own}.{more} {_QDRANT_RESCORING}"
         )
         plain += ", on_disk=True"
     lines = [*comment, "client.create_collection(", '    "items",', *f"    vectors_config={plain},\n    ),".split("\n")]
@@ -224,13 +246,15 @@ def _qdrant(about: _Storage) -> DatabaseSetting:
     if not quantized:
         lines.append(f'client.query_points("items", query=query, limit={LIMIT})')
         return DatabaseSetting("Qdrant", "python", tuple(lines), difference)
-    rescore = bool(about.oversampling)
-    factor = f", oversampling={float(about.oversampling)}" if rescore else ""
+    factor = about.oversampling if about.precision == "bit" else RESCORED
+    oversampling = f", oversampling={float(factor)}" if factor else ""
     lines += [
         "client.query_points(",
         f'    "items", query=query, limit={LIMIT},',
         "    search_params=models.SearchParams(",
-        f"        quantization=models.QuantizationSearchParams(rescore={rescore}{factor})",
+        "        quantization=models.QuantizationSearchParams(",
+        f"            rescore={bool(factor)}{oversampling}",
+        "        )",
         "    ),",
         ")",
     ]
@@ -290,21 +314,28 @@ def _lancedb(about: _Storage) -> DatabaseSetting:
         return _lancedb_bits(about)
     comment = tuple(f"# {line}" for line in about.comment)
     metric = _LANCE_METRICS[about.metric]
-    search = f'table.search(query).distance_type("{metric}").limit({LIMIT})'
     if about.precision in ("float32", "float16"):
         column = f'pa.field("vector", pa.list_(pa.{about.precision}(), {about.width}))'
-        lines = (*comment, f"schema = pa.schema([{column}])", search)
+        search = f'table.search(query).distance_type("{metric}").limit({LIMIT})'
+        lines: tuple[str, ...] = (*comment, f"schema = pa.schema([{column}])", search)
         return DatabaseSetting("LanceDB", "python", lines, about.half_range if about.precision == "float16" else "")
     if about.precision == "pq":
-        index = f'index_type="IVF_PQ", num_sub_vectors={about.subvectors}, num_bits=8'
+        index = f'IvfPq(distance_type="{metric}", num_sub_vectors={about.subvectors})'
         difference = "LanceDB learns its own centroids, in partitions of the vectors (IVF)."
     else:
-        index = 'index_type="IVF_HNSW_SQ"'
+        index = f'HnswSq(distance_type="{metric}")'
         twice = " It has no int4 codes: this takes twice the bytes." if about.precision == "int4" else ""
         ranged = "" if about.scale == "shared" else " isoscope's codes have finer ranges."
         difference = f"LanceDB uses one range for all coordinates.{ranged}{twice}"
-    difference += " The inserted vectors are kept in the table."
-    lines = (*comment, f'table.create_index(metric="{metric}", {index})', search)
+    difference += f" The inserted vectors are kept in the table and rescore {RESCORED * LIMIT} results of each search."
+    lines = (
+        *comment,
+        f"from lancedb.index import {index.partition('(')[0]}",
+        "table.create_index(",
+        f'    "vector", config={index}',
+        ")",
+        f'table.search(query).distance_type("{metric}").refine_factor({RESCORED}).limit({LIMIT})',
+    )
     return DatabaseSetting("LanceDB", "python", lines, difference)
 
 
@@ -312,14 +343,17 @@ def _lancedb_bits(about: _Storage) -> DatabaseSetting:
     """Return an index with RaBitQ, which centers and rotates by itself: the original vectors unless these are wider."""
     metric = _LANCE_METRICS[about.original_metric]
     difference = (
-        "LanceDB has no sign codes. IVF_RQ (RaBitQ) also takes about 1 bit per coordinate. It centers and rotates the "
+        "LanceDB has no sign codes. IvfRq (RaBitQ) also takes about 1 bit per coordinate. It centers and rotates the "
         "vectors itself."
     )
     if about.width == about.d:
         refine = f".refine_factor({about.oversampling})" if about.oversampling else ""
         lines: tuple[str, ...] = (
             *(("# insert the original vectors",) if about.is_projected else ()),
-            f'table.create_index(metric="{metric}", index_type="IVF_RQ")',
+            "from lancedb.index import IvfRq",
+            "table.create_index(",
+            f'    "vector", config=IvfRq(distance_type="{metric}", num_bits=1)',
+            ")",
             f'table.search(query).distance_type("{metric}"){refine}.limit({LIMIT})',
         )
         return DatabaseSetting("LanceDB", "python", lines, f"{difference} The original vectors are kept in the table.")
@@ -328,8 +362,9 @@ def _lancedb_bits(about: _Storage) -> DatabaseSetting:
     original = ', "vector": vectors[i]' if about.oversampling else ""
     lines = (
         f'# insert {{"projected": {about.vectors}[i]{original}}}',
+        "from lancedb.index import IvfRq",
         "table.create_index(",
-        f'    metric="{near}", index_type="IVF_RQ", vector_column_name="projected"',
+        f'    "projected", config=IvfRq(distance_type="{near}", num_bits=1)',
         ")",
         "found = table.search(",
         f"    {about.query},",
@@ -349,10 +384,10 @@ def _lancedb_bits(about: _Storage) -> DatabaseSetting:
 
 
 def _faiss(about: _Storage) -> DatabaseSetting:
-    comment = tuple(f"# {line}" for line in about.comment)
     k = about.width
-    normalized = about.metric == "cosine"
-    metric = "METRIC_L2" if about.metric == "euclidean" else "METRIC_INNER_PRODUCT"
+    is_scaled = about.metric == "cosine"  # centered vectors have length 1 before they are centered
+    # the inner product would not divide by the length of decoded vectors; distances between unit vectors rank like it
+    metric = "METRIC_INNER_PRODUCT" if about.is_whitened else "METRIC_L2"
     lines: tuple[str, ...]
     difference = ""
     if about.precision == "bit":
@@ -361,7 +396,6 @@ def _faiss(about: _Storage) -> DatabaseSetting:
             "index.add(quantizer.encode(vectors))",
             f"index.search(quantizer.encode(query[None]), {about.size})",
         )
-        comment = ()
         difference = "Same codes."
         if about.oversampling:
             difference += f" Then rank the {about.size} results by the original vectors."
@@ -369,18 +403,32 @@ def _faiss(about: _Storage) -> DatabaseSetting:
     if about.precision in ("int8", "int4") and about.scale != "coordinate":
         bits = about.precision[3:]
         lines = (
-            f"index = faiss.IndexScalarQuantizer({k}, faiss.ScalarQuantizer.QT_{bits}bit_uniform, faiss.{metric})",
+            "index = faiss.IndexScalarQuantizer(",
+            f"    {k}, faiss.ScalarQuantizer.QT_{bits}bit_uniform, faiss.{metric}",
+            ")",
         )
-        difference = (
-            "Same codes."
-            if about.scale == "shared"
-            else "faiss has no scale per vector; this setting uses one range for all numbers."
-        )
+        if about.scale == "vector":
+            difference = "faiss has no scale per vector; this setting uses one range for all numbers."
     else:
         names = {"float32": "Flat", "float16": "SQfp16", "int8": "SQ8", "int4": "SQ4", "pq": f"PQ{about.subvectors}"}
         lines = (f'index = faiss.index_factory({k}, "{names[about.precision]}", faiss.{metric})',)
-        difference = "faiss learns its own centroids." if about.precision == "pq" else "Same codes."
-    if normalized:
-        lines = (*lines, "faiss.normalize_L2(vectors)  # in place; inner product is then the cosine")
-        difference += " The inner product does not divide by the length of the decoded vector."
-    return DatabaseSetting("faiss", "python", (*comment, *lines), difference)
+        if about.precision == "pq":
+            difference = "faiss learns its own centroids."
+    if not difference:
+        scaled_after = is_scaled and about.vectors != "vectors"
+        difference = (
+            "The codes are those of vectors of length 1 after the projection." if scaled_after else "Same codes."
+        )
+    if about.is_whitened:
+        difference += " The inner product does not divide by the length of the decoded vectors, so it finds fewer."
+    rows, asked = about.vectors, "query[None]" if about.width == about.d else f"query[None, :{k}]"
+    if about.is_projected:
+        asked = f"quantizer.{'project_queries' if about.is_whitened else 'project'}(query[None])"
+    if not about.is_projected and (is_scaled or about.width < about.d):
+        rows, asked = f"np.array({rows})", f"np.array({asked})"
+    lines = (*lines, f"rows = {rows}", f"queries = {asked}")
+    if is_scaled:
+        lines = (*lines, "faiss.normalize_L2(rows)  # so that Euclidean distance ranks like cosine")
+        lines = (*lines, "faiss.normalize_L2(queries)")
+    lines = (*lines, "index.train(rows)", "index.add(rows)", f"index.search(queries, {LIMIT})")
+    return DatabaseSetting("faiss", "python", lines, difference)

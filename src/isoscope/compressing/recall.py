@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from isoscope._core.arrays import blocks
-from isoscope._core.errors import TooFewRowsError
+from isoscope._core.errors import TooFewRowsError, plural
 from isoscope._core.memory import tile_bytes
 from isoscope._core.threads import map_in_threads, run_all
 from isoscope.advising.inference import Units
@@ -58,7 +58,8 @@ class NeighborRecall:
         if metric == "cosine":
             vectors = scale_rows(vectors, metric).astype(np.float32, copy=False)
         if len(vectors) < _FEWEST_ROWS:
-            raise TooFewRowsError(f"{len(vectors)} rows are too few to measure recall: need at least {_FEWEST_ROWS}")
+            count, verb = plural(len(vectors), "row"), "is" if len(vectors) == 1 else "are"
+            raise TooFewRowsError(f"{count} {verb} too few to measure recall: need at least {_FEWEST_ROWS}")
         self.metric = metric
         order = np.random.default_rng(seed).permutation(len(vectors))
         chosen = np.zeros(len(vectors), bool)

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 PRECISIONS = ("float32", "float16", "int8", "int4", "bit", "pq")
 """The precisions of codes, from most to fewest bits."""
 
+LARGEST = 1e15
+"""The largest number in vectors that are compared by Euclidean distance."""
+
 _ROUNDING_ARRAYS = ("low_", "span_", "centroids_")
 _LEAST_VARIANCE = 1e-6  # relative to the largest variance; whitening amplifies no direction beyond this
 
@@ -41,7 +44,7 @@ class Quantizer(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
     Parameters
     ----------
     precision : {"float32", "float16", "int8", "int4", "bit", "pq"}
-        The precision of each number. "bit" keeps only the sign. "pq" is product quantization, which needs faiss to fit.
+        The precision of each number. "bit" keeps only the sign. "pq" is product quantization.
     scale : {"coordinate", "vector", "shared"}
         The range of "int8" and "int4": one for each coordinate, one for each vector (stored in 4 more bytes), or one
         for all numbers.
@@ -248,7 +251,8 @@ class Quantizer(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         X : (n, d) array
             The vectors.
         """
-        return self._rounding().encode(self.project(X))
+        projected = self.project(X)  # raises an error if the quantizer is not fitted
+        return self._rounding().encode(projected)
 
     def decode(self, codes: Any) -> np.ndarray:
         """Return the vectors that codes stand for, in float32 and with all d dimensions.
@@ -268,19 +272,20 @@ class Quantizer(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         return self._reconstruct(rounding.decode(codes), np.dtype(np.float32))
 
     def _apply(self, xp: Any, X: Array) -> Array:
-        given = to_numpy(X)
+        given = np.ascontiguousarray(to_numpy(X))
         projected = self.frame.project(scale_rows(given, self.metric))
         decoded = self._reconstruct(self.round_projected(projected), given.dtype)
         return asarray_like(xp, X, decoded, X.dtype)
 
     def _scaled(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
-        X = to_numpy(self._checked(X))
+        X = np.ascontiguousarray(to_numpy(self._checked(X)))  # the memory layout affects rounding
         return scale_rows(X if X.dtype.itemsize >= 4 else X.astype(np.float32), self.metric)
 
     @property
     def frame(self) -> Frame:
         """The affine map before rounding."""
+        check_is_fitted(self)
         return Frame(self.mean_, self.basis_, self.weights_)
 
     def _reconstruct(self, rounded: np.ndarray, dtype: np.dtype) -> np.ndarray:
@@ -414,7 +419,15 @@ class Geometry:
 
 def scale_rows(X: np.ndarray, metric: str) -> np.ndarray:
     """Return the rows of X scaled to length 1 for cosine, else unchanged; zero rows stay zero."""
-    return np.asarray(unit_rows(np, X, X.dtype)) if metric == "cosine" else X
+    if metric == "cosine":
+        return np.asarray(unit_rows(np, X, X.dtype))
+    largest = float(np.abs(X).max(initial=0))
+    if largest > LARGEST:
+        raise ParameterError(
+            f"a vector contains {largest:.3g}: for Euclidean distance, numbers must not exceed {LARGEST:.0e}, because "
+            "their squares exceed the range of float32; rescale the vectors"
+        )
+    return X
 
 
 @lru_cache(maxsize=8)

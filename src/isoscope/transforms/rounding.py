@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from isoscope._core.arrays import blocks
-from isoscope._core.errors import MissingExtra, ParameterError, TooFewRowsError
+from isoscope._core.errors import ParameterError, TooFewRowsError
 
 CENTROIDS = 256
 """The number of centroids per subvector in product quantization; the code of a subvector is one byte."""
 
 _SCALE_BYTES = 4  # the float32 scale of a vector
-_TRAINING_ROWS = 39 * CENTROIDS  # faiss needs no more rows per centroid
-_TRAINING_ROUNDS = 10
-_TILE_ROWS = 4096
+_TRAINING_ROWS = 16 * CENTROIDS  # with more rows or rounds, recall@10 is the same within 0.01
+_TRAINING_ROUNDS = 8
+_TILE_ROWS = 512  # their products with all centroids fit into the cache
 
 
 class Rounding(ABC):
@@ -209,10 +209,7 @@ class BitRounding(Rounding):
 
 
 class ProductRounding(Rounding):
-    """Product quantization: each subvector is replaced by the number of its nearest centroid, one byte each.
-
-    The centroids are learned by faiss. Encoding and decoding need only NumPy.
-    """
+    """Product quantization: each subvector is replaced by the number of its nearest centroid, one byte each."""
 
     @property
     def code_size(self) -> int:
@@ -220,8 +217,7 @@ class ProductRounding(Rounding):
         return self.subvectors
 
     def learn(self, Z: np.ndarray, seed: int) -> dict[str, np.ndarray]:
-        """Return the centroids of every subvector."""
-        faiss = import_faiss()
+        """Return the centroids of every subvector, which k-means learns from a sample of the rows."""
         if len(Z) < CENTROIDS:
             raise TooFewRowsError(
                 f"product quantization learns {CENTROIDS} centroids, but got n_samples = {len(Z)}: need at least "
@@ -232,29 +228,52 @@ class ProductRounding(Rounding):
                 f"n_subvectors is {self.code_size}, which does not divide the {self.width} dimensions: choose a divisor"
             )
         rows = np.random.default_rng(seed).permutation(len(Z))[:_TRAINING_ROWS]
-        quantizer = faiss.ProductQuantizer(self.width, self.code_size, 8)
-        quantizer.cp.niter = _TRAINING_ROUNDS
-        quantizer.cp.seed = seed
-        quantizer.cp.min_points_per_centroid = 1  # no warning on standard output
-        quantizer.train(np.ascontiguousarray(Z[rows], np.float32))
-        centroids = faiss.vector_to_array(quantizer.centroids).reshape(self.code_size, CENTROIDS, -1)
-        return {"centroids_": np.ascontiguousarray(centroids)}
+        subvectors = np.ascontiguousarray(Z[rows], np.float32).reshape(len(rows), self.code_size, -1)
+        return {"centroids_": np.stack([_find_centroids(subvectors[:, m]) for m in range(self.code_size)])}
 
     def encode(self, Z: np.ndarray) -> np.ndarray:
         """Return the codes of projected vectors: the number of the nearest centroid for each subvector."""
         centroids = self.arrays["centroids_"]
         codes = np.empty((len(Z), len(centroids)), np.uint8)
-        half_squares = np.einsum("mcj,mcj->mc", centroids, centroids) / 2
-        for part in blocks(len(Z), _TILE_ROWS):
-            subvectors = np.ascontiguousarray(Z[part], np.float32).reshape(-1, len(centroids), centroids.shape[2])
-            for m, own in enumerate(centroids):
-                codes[part, m] = (subvectors[:, m] @ own.T - half_squares[m]).argmax(axis=1)
+        subvectors = np.ascontiguousarray(Z, np.float32).reshape(-1, len(centroids), centroids.shape[2])
+        for m, own in enumerate(centroids):
+            codes[:, m] = _find_nearest(subvectors[:, m], own)
         return codes
 
     def decode(self, codes: np.ndarray) -> np.ndarray:
         """Return the projected vectors that codes stand for: the centroids, side by side."""
         centroids = self.arrays["centroids_"]
         return np.asarray(centroids[np.arange(len(centroids)), codes].reshape(len(codes), -1))
+
+
+def _find_nearest(X: np.ndarray, centroids: np.ndarray) -> np.ndarray:
+    """Return the number of the nearest centroid for each row: that with the largest ⟨x, c⟩ − ‖c‖²/2."""
+    k, d = centroids.shape
+    factors = np.vstack([centroids.T, -np.einsum("cj,cj->c", centroids, centroids) / 2])
+    nearest = np.empty(len(X), np.intp)
+    rows, products = np.ones((_TILE_ROWS, d + 1), np.float32), np.empty((_TILE_ROWS, k), np.float32)
+    for part in blocks(len(X), _TILE_ROWS):
+        count = len(nearest[part])
+        rows[:count, :d] = X[part]
+        np.matmul(rows[:count], factors, out=products[:count])
+        products[:count].argmax(axis=1, out=nearest[part])
+    return nearest
+
+
+def _find_centroids(X: np.ndarray) -> np.ndarray:
+    """Return 256 centroids of rows in random order: Lloyd's k-means, which starts at the first rows.
+
+    A centroid without rows stays where it is.
+    """
+    columns = np.ascontiguousarray(X.T, np.float64)
+    centroids = np.array(X[:CENTROIDS], np.float32)
+    for _ in range(_TRAINING_ROUNDS):
+        nearest = _find_nearest(X, centroids)
+        counts = np.bincount(nearest, minlength=CENTROIDS)
+        sums = np.stack([np.bincount(nearest, column, minlength=CENTROIDS) for column in columns], axis=1)
+        filled = counts > 0
+        centroids[filled] = sums[filled] / counts[filled, None]
+    return centroids
 
 
 def build_rounding(
@@ -270,17 +289,6 @@ def build_rounding(
     kind = kinds.get(precision, VectorRounding if scale == "vector" else RangeRounding)
     rounding: Rounding = kind(precision, scale, width, subvectors, arrays)
     return rounding
-
-
-def import_faiss() -> Any:
-    """Import faiss; raise a `MissingExtra` that says how to install it."""
-    try:
-        import faiss
-    except ImportError as error:
-        raise MissingExtra(
-            'precision="pq" (CLI: --precision pq) needs faiss: pip install faiss-cpu, or choose another precision'
-        ) from error
-    return faiss
 
 
 def pack_nibbles(codes: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Searches in pgvector and Qdrant with the settings that compress prints find what compress measured."""
+"""Searches in pgvector with the settings that compress prints find what compress measured."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import isoscope
-from isoscope.compressing.compress import CompressionTrial
+from isoscope.compressing.compression import CompressionTrial
 from isoscope.compressing.database_settings import database_settings
-from tests.services import require
 
 N, D, Q = 500, 32, 60
 
@@ -121,33 +120,3 @@ def test_bits_of_pgvector_are_those_of_the_quantizer(postgres, vectors):
     found = postgres.run(f"SELECT binary_quantize(embedding)::bit({D})::text FROM items ORDER BY id")
     bits = np.unpackbits(isoscope.Quantizer("bit").fit(rows).encode(rows), axis=1, bitorder="little")
     assert [text for (text,) in found] == ["".join(map(str, row)) for row in bits.tolist()]
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"n_components": 24, "reduction": "pca"}, {"preprocess": "rotate", "scale": "shared"}],
-    ids=str,
-)
-def test_qdrant_finds_what_compress_measures(options, vectors):
-    """Qdrant's local mode stores floats, so the rounded vectors are inserted: the metric and the queries are tested."""
-    models = require("qdrant_client").models
-    client = require("qdrant_client").QdrantClient(":memory:")
-    rows, queries = vectors
-    quantizer = isoscope.Quantizer("int4", random_state=0, **options).fit(rows)
-    lines = setting(quantizer, "Qdrant")
-    space = {"client": client, "models": models, "query": [0.1] * (options.get("n_components") or D)}
-    exec("\n".join(lines[: next(i for i, line in enumerate(lines) if line == ")") + 1]), space)
-    is_projected = bool(options)
-    inserted = quantizer.round_projected(quantizer.project(rows))
-    asked = quantizer.project_queries(queries) if is_projected else queries
-    client.upsert("items", [models.PointStruct(id=i, vector=row.tolist()) for i, row in enumerate(inserted)])
-    found = [
-        [point.id for point in client.query_points("items", query=query.tolist(), limit=10).points] for query in asked
-    ]
-    decoded = quantizer.transform(rows)
-    if "preprocess" in options:  # the inner product does not divide by the length of the decoded vector
-        expected = np.argsort(-unit(queries) @ decoded.T, axis=1)[:, :10]
-    else:
-        expected = exact(decoded, queries)
-    assert recall(found, expected) >= 0.99
-    assert recall(found, exact(rows, queries)) > 0.6
