@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 OPTIONAL = (
-    *("accelerate", "chromadb", "dask", "datasets", "distributed", "h5py", "jax", "lancedb", "matplotlib", "onnx"),
+    *("accelerate", "aiohttp", "chromadb", "dask", "datasets", "distributed", "fsspec", "gcsfs", "h5py"),
+    *("huggingface_hub", "jax", "lancedb", "matplotlib", "onnx", "s3fs"),
     *("pandas", "polars", "psycopg", "qdrant_client", "sentence_transformers", "torch", "transformers"),
 )
 HIDE = f"""
@@ -85,6 +86,8 @@ def test_commands_work_without_extras(folder, command):
         ("audit qdrant:http://localhost:1#c", "qdrant-client", "qdrant"),
         ("audit lancedb:database#t", "lancedb", "lancedb"),
         ("audit chroma:database#c", "chromadb", "chroma"),
+        ("audit https://localhost/rows.npy", "aiohttp", "http"),
+        ("audit s3://bucket/rows.npy", "s3fs", "s3"),
         ("audit rows.npy --engine dask", "distributed", "dask"),
     ],
 )

@@ -126,7 +126,7 @@ UNSUPPORTED = {
     "faiss:docs.index": "reconstruct_n",
     "mongodb+srv://me:s3cr3t@host/db": "export the vectors",
     "unheard-of://host/docs": "unheard-of://….*export the vectors",
-    "s3://bucket/docs.parquet": "copy the files",
+    "az://container/docs.parquet": "copy the files.*s3://",
     "qdrnt:data#docs": "did you mean qdrant:PATH#collection",
     "chromadb:data#docs": "did you mean chroma:PATH#collection",
     "pgvector://me:s3cr3t@host/db": "did you mean postgresql://user@host",

@@ -1,4 +1,4 @@
-"""Parse database addresses, and remove secrets before an address is shown."""
+"""Parse the addresses of databases and remote files, and remove secrets before an address is shown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlsplit
 
 from isoscope._core.errors import ParameterError
 from isoscope._core.printable import is_secret_name
@@ -25,6 +25,7 @@ _OWN = ("table", "column", "key", "missing", "type")  # all other options of a P
 _OPTIONS = ("missing", "distance")  # the options of the other databases
 _USER = re.compile(r"(?<=://)[^/?#]*@")
 _SAFE = "/:,.-_~()*"
+_URL_SAFE = "%/:=&?~#+!$,;'@()*[]"  # a URL is quoted already, except spaces and letters outside ASCII
 _FORMS = {
     "postgresql": "postgresql://user@host:5432/database?table=NAME&column=NAME",
     "qdrant": "qdrant:PATH#collection or qdrant:http://host:6333#collection",
@@ -42,7 +43,23 @@ _EXPORTS = {
     **dict.fromkeys(("mongodb", "redis", "vespa", "mysql", "sqlite", "duckdb"), "export the vectors"),
 }
 """How to get the vectors out of databases that isoscope cannot read."""
-_DOWNLOADS = ("http", "https", "ftp", "s3", "gs", "az", "abfs", "hdfs", "hf")
+_DOWNLOADS = ("ftp", "sftp", "az", "abfs", "abfss", "hdfs")
+_REMOTE = re.compile(r"(https?|s3|gs|gcs|hf|memory):(//)?", re.IGNORECASE)
+_REMOTE_FORMS = {
+    "https": "https://host/file.parquet",
+    "s3": "s3://bucket/file.parquet",
+    "gs": "gs://bucket/file.parquet",
+    "hf": "hf://datasets/owner/name/file.parquet",
+    "memory": "memory://file.parquet",
+}
+_LOOPBACK = re.compile(r"localhost|127(?:\.\d+){3}|::1", re.IGNORECASE)
+_UPLOADS = {
+    "https": "upload it to the server",
+    "s3": "upload it with: aws s3 cp FILE s3://…",
+    "gs": "upload it with: gcloud storage cp FILE gs://…",
+    "hf": "upload it with: hf upload",
+    "memory": "copy it with fsspec",
+}
 
 
 @dataclass(frozen=True, repr=False)
@@ -97,6 +114,89 @@ class Address:
         return f"Address({self.redacted})"
 
 
+@dataclass(frozen=True, repr=False)
+class RemoteUrl:
+    """The address of remote files; its string form contains no secrets."""
+
+    scheme: str
+    """The kind of address: https, s3, gs, hf or memory."""
+    url: str
+    """The address with credentials; never printed."""
+
+    @property
+    def redacted(self) -> str:
+        """The address without its query, user name and password: the only form that is printed or saved."""
+        if self.scheme != "https":
+            return self.url
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+    def redact(self, message: str) -> str:
+        """Return a message, such as a driver's error, as one line without the secrets of this address."""
+        if self.scheme == "https":
+            parts = urlsplit(self.url)
+            secrets = [parts.query, parts.netloc.rpartition("@")[0], parts.password or "", parts.username or ""]
+            secrets += [each.partition("=")[2] for each in parts.query.split("&")]
+            message = message.replace(self.url, self.redacted)
+            forms = {form for each in secrets for form in (each, unquote(each)) if len(form) > 3}
+            for secret in sorted(forms, key=len, reverse=True):
+                message = message.replace(secret, "…")
+        return " ".join(message.split())
+
+    def __str__(self) -> str:
+        return self.redacted
+
+    def __repr__(self) -> str:
+        return f"RemoteUrl({self.redacted})"
+
+
+def parse_remote(text: Any) -> RemoteUrl | None:
+    """Parse a string as the address of remote files; return None for anything else, such as a path.
+
+    Raises a `ParameterError` for an address with a syntax error, and for http:// outside this machine.
+
+    Examples
+    --------
+    >>> parse_remote("s3://bucket/docs.parquet"), parse_remote("https://me:secret@host/docs.parquet?token=secret")
+    (RemoteUrl(s3://bucket/docs.parquet), RemoteUrl(https://host/docs.parquet))
+    >>> parse_remote("docs.parquet") is None
+    True
+    """
+    match = _REMOTE.match(text) if isinstance(text, str) else None
+    if match is None:
+        return None
+    scheme = {"http": "https", "gcs": "gs"}.get(match[1].lower(), match[1].lower())
+    rest = text[match.end() :]
+    if not match[2] or not rest.strip("/"):
+        raise ParameterError(f"{match[1]}:… cannot be parsed as an address: need {_REMOTE_FORMS[scheme]}")
+    if scheme != "https":
+        if "@" in rest.partition("/")[0]:  # the revision of a data set on Hugging Face comes later
+            raise ParameterError(
+                f"{match[1]}://…@… contains credentials: put them into environment variables or the configuration of "
+                f"the service, and pass {_REMOTE_FORMS[scheme]}"
+            )
+        return RemoteUrl(scheme, f"{scheme}://{rest}")
+    url = f"{match[1].lower()}://{quote(rest, safe=_URL_SAFE)}"
+    try:
+        host = urlsplit(url).hostname or ""
+    except ValueError:
+        host = ""
+    if not host:
+        raise ParameterError(f"{match[1]}:… cannot be parsed as an address: need {_REMOTE_FORMS[scheme]}")
+    if url.startswith("http:") and not is_loopback(host):
+        raise ParameterError(f"http://{host}/… is not encrypted: use https://; http:// is only for this machine")
+    return RemoteUrl(scheme, url)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host name is that of this machine.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("db.example")
+    (True, False)
+    """
+    return _LOOPBACK.fullmatch(host) is not None
+
+
 def parse_address(text: Any) -> Address | None:
     """Parse a string as a database address; return None for anything else, such as a path.
 
@@ -126,7 +226,8 @@ def parse_address(text: Any) -> Address | None:
 def parse_target(output: str | os.PathLike[str] | Address) -> Address | Path:
     """Parse an output: the address of a database, or a path.
 
-    Raises a `ParameterError` for an address with a syntax error, and for a database that isoscope does not support.
+    Raises a `ParameterError` for an address with a syntax error, for a database that isoscope does not support, and for
+    a remote file.
 
     Examples
     --------
@@ -137,6 +238,11 @@ def parse_target(output: str | os.PathLike[str] | Address) -> Address | Path:
     if address is not None:
         return address
     assert not isinstance(output, Address)
+    if (remote := parse_remote(output)) is not None:
+        raise ParameterError(
+            f"{remote} is a remote address, which isoscope does not write: write to a file on this machine, and "
+            f"{_UPLOADS[remote.scheme]}"
+        )
     path = Path(output)
     if not path.exists():
         check_scheme(os.fspath(output))
@@ -165,7 +271,10 @@ def check_scheme(text: str) -> None:
         raise ParameterError(f"{start} is not a known database: did you mean {_FORMS[known]}?")
     supported = "supported databases are postgresql://…, qdrant:…, lancedb:… and chroma:…"
     if product in _DOWNLOADS:
-        raise ParameterError(f"{start} is not supported: copy the files to or from this machine yourself; {supported}")
+        raise ParameterError(
+            f"{start} is not supported: copy the files to or from this machine yourself; supported remote addresses "
+            "are https://…, s3://…, gs://… and hf://…"
+        )
     if product in _EXPORTS or start.endswith("//…"):
         advice = _EXPORTS.get(product, "export the vectors")
         raise ParameterError(
@@ -182,7 +291,7 @@ def redact_source_name(name: str) -> str:
     >>> redact_source_name("docs.parquet"), redact_source_name("qdrant:https://host#docs?api_key=secret")
     ('docs.parquet', 'qdrant:https://host#docs')
     """
-    address = parse_address(name)
+    address = parse_address(name) or parse_remote(name)
     return name if address is None else address.redacted
 
 
