@@ -46,8 +46,8 @@ _RANGES: dict[str, Callable[[Path | RemoteFile, ColumnSpec], Store]] = {
 }
 """The formats of which a server can send only the parts that are needed."""
 _BINARY: dict[str, Callable[[Path, ColumnSpec], Store]] = {
-    **_RANGES,
     **{".npy": numpy_files.open_npy, ".npz": numpy_files.open_npz, ".safetensors": safetensors.open_safetensors},
+    **_RANGES,
     **dict.fromkeys((".h5", ".hdf5"), hdf5.open_hdf5),
     **dict.fromkeys((".fvecs", ".bvecs", ".ivecs"), fvecs.open_records),
     ".bin": word_vectors.open_word_binary,
@@ -98,7 +98,9 @@ def open_store(
           ``"gs://bucket/…"`` or ``"hf://datasets/owner/name/…"``;
         - ``"-"`` for `.npy` data on standard input;
         - the address of a database: ``"postgresql://user@host/db?table=docs"``, ``"qdrant:PATH#collection"``,
-          ``"lancedb:PATH#table"`` or ``"chroma:PATH#collection"``;
+          ``"lancedb:PATH#table"``, ``"chroma:PATH#collection"``, ``"duckdb:FILE#table"`` or
+          ``"duckdb:FILE?query=SELECT …"``;
+        - a Lance data set: a folder whose name ends in `.lance`;
         - an (n, d) array from any library, or a list of lists;
         - a pandas or polars DataFrame, a pyarrow Table, or a `datasets.Dataset`;
         - a store.

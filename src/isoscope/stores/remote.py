@@ -333,9 +333,9 @@ def _status(error: BaseException) -> int | None:
     response = getattr(error, "response", None)
     if isinstance(response, dict):  # botocore
         response = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-    codes = (getattr(error, "status", None), getattr(response, "status_code", response))
+    codes = [getattr(error, "status", None), getattr(response, "status_code", response)]
     if type(error).__module__.startswith("gcsfs"):
-        codes = (getattr(error, "code", None),)
+        codes.append(getattr(error, "code", None))
     return next((code for code in codes if isinstance(code, int)), None)
 
 

@@ -17,12 +17,14 @@ from isoscope._core.printable import is_secret_name
 _POSTGRES = re.compile(r"postgres(?:ql)?(?:\+\w+)?://", re.IGNORECASE)
 _MISTYPED_POSTGRES = re.compile(r"postgres(?:ql)?(?:\+\w+)?(?::|//.*@)", re.IGNORECASE)  # missing slash or colon
 _OTHERS = re.compile(r"(qdrant|lancedb|chroma):", re.IGNORECASE)
+_DUCKDB = re.compile(r"duckdb:(?!//)", re.IGNORECASE)
+_LANCE = ".lance"  # the extension of a Lance data set, which is a table of LanceDB
 _SERVER = re.compile(r"(?:.*@)?(?:\[[^\]]*\]|[^:]*)(?::\d*)?")  # user, host, port
 _MISTYPED_SERVER = re.compile(r"https?(?::(?!//)|//)|[\w.-]+:\d+(?:/|$)", re.IGNORECASE)  # it would become a folder
 _LOGIN = re.compile(r"(?:[a-z]:[\\/])?[^:]*:.*@", re.IGNORECASE)  # not a Windows drive
 _SCHEME = re.compile(r"([a-z][\w+.-]+):", re.IGNORECASE)  # one letter is a Windows drive
 _OWN = ("table", "column", "key", "missing", "type")  # all other options of a PostgreSQL URL belong to libpq
-_OPTIONS = ("missing", "distance")  # the options of the other databases
+_OPTIONS = ("missing", "distance", "query")  # the options of the other databases
 _USER = re.compile(r"(?<=://)[^/?#]*@")
 _SAFE = "/:,.-_~()*"
 _URL_SAFE = "%/:=&?~#+!$,;'@()*[]"  # a URL is quoted already, except spaces and letters outside ASCII
@@ -31,6 +33,7 @@ _FORMS = {
     "qdrant": "qdrant:PATH#collection or qdrant:http://host:6333#collection",
     "lancedb": "lancedb:PATH#table",
     "chroma": "chroma:PATH#collection or chroma:http://host:8000#collection",
+    "duckdb": "duckdb:FILE#table or duckdb:FILE?query=SELECT …",
 }
 _ALIASES = {"pg": "postgresql", "pgvector": "postgresql", "psql": "postgresql", "postgres": "postgresql"}
 _EXPORTS = {
@@ -40,7 +43,7 @@ _EXPORTS = {
     "elasticsearch": "read the vectors with helpers.scan()",
     "opensearch": "read the vectors with helpers.scan()",
     "faiss": "read the vectors with index.reconstruct_n(0, index.ntotal)",
-    **dict.fromkeys(("mongodb", "redis", "vespa", "mysql", "sqlite", "duckdb"), "export the vectors"),
+    **dict.fromkeys(("mongodb", "redis", "vespa", "mysql", "sqlite"), "export the vectors"),
 }
 """How to get the vectors out of databases that isoscope cannot read."""
 _DOWNLOADS = ("ftp", "sftp", "az", "abfs", "abfss", "hdfs")
@@ -67,7 +70,7 @@ class Address:
     """The address of vectors in a database; its string form contains no secrets."""
 
     kind: str
-    """The kind of database: postgresql, qdrant, lancedb or chroma."""
+    """The kind of database: postgresql, qdrant, lancedb, chroma or duckdb."""
     place: str
     """The URL or path, with credentials; never printed."""
     collection: str
@@ -209,9 +212,13 @@ def parse_address(text: Any) -> Address | None:
     ('docs', 'embedding', Address(postgresql://me@db.example:5432/library?table=docs&column=embedding))
     >>> parse_address("lancedb:/data/library#docs?missing=drop").options
     {'missing': 'drop'}
+    >>> parse_address("data/docs.lance"), parse_address("duckdb:docs.duckdb?query=SELECT * FROM docs").options
+    (Address(lancedb:data#docs), {'query': 'SELECT * FROM docs'})
     >>> parse_address("docs.parquet") is None
     True
     """
+    if isinstance(text, Path) and text.suffix.lower() == _LANCE:
+        text = str(text)
     if isinstance(text, Address) or not isinstance(text, str):
         return text if isinstance(text, Address) else None
     if match := _POSTGRES.match(text):
@@ -220,6 +227,11 @@ def parse_address(text: Any) -> Address | None:
         raise ParameterError(f"postgres…: cannot parse the address: need {_FORMS['postgresql']}")
     if match := _OTHERS.match(text):
         return _parse_other(match[1].lower(), text[match.end() :])
+    if match := _DUCKDB.match(text):
+        return _parse_duckdb(text[match.end() :])
+    if text.rstrip("/").lower().endswith(_LANCE):
+        folder, _, name = text.rstrip("/").rpartition("/")
+        return Address("lancedb", folder or ("/" if text.startswith("/") else "."), name[: -len(_LANCE)])
     return None
 
 
@@ -269,7 +281,7 @@ def check_scheme(text: str) -> None:
     start = f"{match[1]}:{'//' if text[match.end() :].startswith('//') else ''}…"  # the rest may contain a password
     if known:
         raise ParameterError(f"{start} is not a known database: did you mean {_FORMS[known]}?")
-    supported = "supported databases are postgresql://…, qdrant:…, lancedb:… and chroma:…"
+    supported = "supported databases are postgresql://…, qdrant:…, lancedb:…, chroma:… and duckdb:…"
     if product in _DOWNLOADS:
         raise ParameterError(
             f"{start} is not supported: copy the files to or from this machine yourself; supported remote addresses "
@@ -305,6 +317,17 @@ def _parse_postgresql(rest: str) -> Address:
     collection = own.pop("table", "")
     others = "&".join(f"{name}={quote(value, safe=_SAFE)}" for name, value in options.items() if name not in _OWN)
     return Address("postgresql", f"postgresql://{base}" + ("?" + others if others else ""), collection, own)
+
+
+def _parse_duckdb(rest: str) -> Address:
+    """Parse the rest of a DuckDB address; a query is the last option, and everything after "query=" belongs to it."""
+    before, *query = re.split("[?&]query=", rest, maxsplit=1)
+    address = _parse_other("duckdb", before)
+    if not query:
+        return address
+    if address.collection:
+        raise ParameterError("duckdb:… has a table and a query: pass only one of them")
+    return Address("duckdb", address.place, "", {**address.options, "query": query[0]})
 
 
 def _parse_other(kind: str, rest: str) -> Address:
