@@ -28,7 +28,7 @@ from isoscope.stores import arrow, fvecs, hdf5, numpy_files, safetensors, text_r
 from isoscope.stores.columns import ROLES, ColumnSpec
 from isoscope.stores.databases.address import check_scheme, parse_address, parse_remote
 from isoscope.stores.databases.base import open_database
-from isoscope.stores.frames import frame_library, open_frame
+from isoscope.stores.frames import is_frame, open_frame
 from isoscope.stores.in_memory import open_array
 from isoscope.stores.manifest import EMBEDDING_MANIFEST, REPAIR_MANIFEST, warn_if_unfinished
 from isoscope.stores.remote import RemoteFile, find_remote_files
@@ -98,11 +98,12 @@ def open_store(
           ``"gs://bucket/…"`` or ``"hf://datasets/owner/name/…"``;
         - ``"-"`` for `.npy` data on standard input;
         - the address of a database: ``"postgresql://user@host/db?table=docs"``, ``"qdrant:PATH#collection"``,
-          ``"lancedb:PATH#table"``, ``"chroma:PATH#collection"``, ``"duckdb:FILE#table"`` or
-          ``"duckdb:FILE?query=SELECT …"``;
+          ``"lancedb:PATH#table"``, ``"chroma:PATH#collection"``, ``"duckdb:FILE#table"``,
+          ``"duckdb:FILE?query=SELECT …"``, or ``"milvus:FILE.db#collection"``;
         - a Lance data set: a folder whose name ends in `.lance`;
         - an (n, d) array from any library, or a list of lists;
-        - a pandas or polars DataFrame, a pyarrow Table, or a `datasets.Dataset`;
+        - a data frame of pandas, polars, DuckDB, Modin or another library that narwhals supports, a pyarrow Table, or
+          a `datasets.Dataset`;
         - a store.
     vectors : str, optional
         The name of the column, dataset or array that contains the vectors, if there are several.
@@ -169,8 +170,8 @@ def open_store(
         store = _open_remote(remote, wanted)
     elif isinstance(source, str | os.PathLike):
         store = _open_path(os.fsdecode(source), wanted)
-    elif (library := frame_library(source)) is not None:
-        store = open_frame(source, library, wanted)
+    elif is_frame(source):
+        store = open_frame(source, wanted)
     else:
         store = open_array(source, wanted)
     if not isinstance(source, Store):
