@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 OPTIONAL = (
-    *("accelerate", "aiohttp", "chromadb", "dask", "datasets", "distributed", "fsspec", "gcsfs", "h5py"),
-    *("huggingface_hub", "jax", "lancedb", "matplotlib", "onnx", "s3fs"),
+    *("accelerate", "aiohttp", "chromadb", "dask", "datasets", "distributed", "duckdb", "fsspec", "gcsfs", "h5py"),
+    *("huggingface_hub", "jax", "lancedb", "matplotlib", "milvus_lite", "onnx", "pymilvus", "s3fs"),
     *("pandas", "polars", "psycopg", "qdrant_client", "sentence_transformers", "torch", "transformers"),
 )
 HIDE = f"""
@@ -86,6 +86,8 @@ def test_commands_work_without_extras(folder, command):
         ("audit qdrant:http://localhost:1#c", "qdrant-client", "qdrant"),
         ("audit lancedb:database#t", "lancedb", "lancedb"),
         ("audit chroma:database#c", "chromadb", "chroma"),
+        ("audit duckdb:words.txt#t", "duckdb", "duckdb"),
+        ("audit milvus:a.db#c", "milvus-lite", "milvus"),
         ("audit https://localhost/rows.npy", "aiohttp", "http"),
         ("audit s3://bucket/rows.npy", "s3fs", "s3"),
         ("audit rows.npy --engine dask", "distributed", "dask"),

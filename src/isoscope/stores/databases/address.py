@@ -16,7 +16,7 @@ from isoscope._core.printable import is_secret_name
 
 _POSTGRES = re.compile(r"postgres(?:ql)?(?:\+\w+)?://", re.IGNORECASE)
 _MISTYPED_POSTGRES = re.compile(r"postgres(?:ql)?(?:\+\w+)?(?::|//.*@)", re.IGNORECASE)  # missing slash or colon
-_OTHERS = re.compile(r"(qdrant|lancedb|chroma):", re.IGNORECASE)
+_OTHERS = re.compile(r"(qdrant|lancedb|chroma|milvus(?!://)):", re.IGNORECASE)
 _DUCKDB = re.compile(r"duckdb:(?!//)", re.IGNORECASE)
 _LANCE = ".lance"  # the extension of a Lance data set, which is a table of LanceDB
 _SERVER = re.compile(r"(?:.*@)?(?:\[[^\]]*\]|[^:]*)(?::\d*)?")  # user, host, port
@@ -34,16 +34,31 @@ _FORMS = {
     "lancedb": "lancedb:PATH#table",
     "chroma": "chroma:PATH#collection or chroma:http://host:8000#collection",
     "duckdb": "duckdb:FILE#table or duckdb:FILE?query=SELECT …",
+    "milvus": "milvus:FILE.db#collection",
 }
 _ALIASES = {"pg": "postgresql", "pgvector": "postgresql", "psql": "postgresql", "postgres": "postgresql"}
+_ALIASES |= {"supabase": "postgresql", "lance": "lancedb"}
 _EXPORTS = {
     "pinecone": "read the vectors with index.list() and index.fetch()",
     "weaviate": "read the vectors with collection.iterator(include_vector=True)",
     "milvus": "read the vectors with client.query_iterator()",
+    "zilliz": "read the vectors with client.query_iterator()",
     "elasticsearch": "read the vectors with helpers.scan()",
     "opensearch": "read the vectors with helpers.scan()",
+    **dict.fromkeys(
+        ("redis", "rediss"),
+        "read the vectors with client.scan_iter() and np.frombuffer(client.hget(key, FIELD), np.float32)",
+    ),
+    "mongodb": 'read the vectors with collection.find({}, {"embedding": 1})',
+    "vespa": "read the documents with the command: vespa visit",
+    "turbopuffer": 'read the vectors page by page with namespace.query(rank_by=("id", "asc"), include_attributes=True)',
+    "typesense": 'read the documents with client.collections["NAME"].documents.export()',
+    "marqo": "read the vectors with index.get_documents(IDS, expose_facets=True)",
+    "clickhouse": "read the vectors with SELECT … INTO OUTFILE 'docs.parquet' FORMAT Parquet",
+    "bigquery": "export the table to Parquet with EXPORT DATA",
+    "snowflake": "export the table to Parquet with COPY INTO",
     "faiss": "read the vectors with index.reconstruct_n(0, index.ntotal)",
-    **dict.fromkeys(("mongodb", "redis", "vespa", "mysql", "sqlite"), "export the vectors"),
+    **dict.fromkeys(("mysql", "mariadb", "sqlite"), "read the vectors with SELECT and np.frombuffer()"),
 }
 """How to get the vectors out of databases that isoscope cannot read."""
 _DOWNLOADS = ("ftp", "sftp", "az", "abfs", "abfss", "hdfs")
@@ -70,7 +85,7 @@ class Address:
     """The address of vectors in a database; its string form contains no secrets."""
 
     kind: str
-    """The kind of database: postgresql, qdrant, lancedb, chroma or duckdb."""
+    """The kind of database: postgresql, qdrant, lancedb, chroma, duckdb or milvus."""
     place: str
     """The URL or path, with credentials; never printed."""
     collection: str
@@ -279,9 +294,9 @@ def check_scheme(text: str) -> None:
     product = scheme.partition("+")[0]  # mongodb+srv
     known = _ALIASES.get(product) or next(iter(difflib.get_close_matches(product, _FORMS, n=1, cutoff=0.75)), None)
     start = f"{match[1]}:{'//' if text[match.end() :].startswith('//') else ''}…"  # the rest may contain a password
-    if known:
+    if known and product not in _EXPORTS:
         raise ParameterError(f"{start} is not a known database: did you mean {_FORMS[known]}?")
-    supported = "supported databases are postgresql://…, qdrant:…, lancedb:…, chroma:… and duckdb:…"
+    supported = "supported databases are postgresql://…, qdrant:…, lancedb:…, chroma:…, duckdb:… and milvus:FILE.db…"
     if product in _DOWNLOADS:
         raise ParameterError(
             f"{start} is not supported: copy the files to or from this machine yourself; supported remote addresses "

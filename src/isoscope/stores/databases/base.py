@@ -40,6 +40,7 @@ _READERS = {
     "lancedb": ("lance", "open_lance"),
     "chroma": ("chroma", "open_chroma"),
     "duckdb": ("duckdb", "open_duckdb"),
+    "milvus": ("milvus", "open_milvus"),
 }
 _WRITERS = {
     "postgresql": ("postgres_write", "open_postgres_destination"),
@@ -47,6 +48,7 @@ _WRITERS = {
     "lancedb": ("lance", "open_lance_destination"),
     "chroma": ("chroma", "open_chroma_destination"),
     "duckdb": ("duckdb", "open_duckdb_destination"),
+    "milvus": ("milvus", "open_milvus_destination"),
 }
 _MAX_NAMES = 12  # maximum number of names in an error message
 
