@@ -48,7 +48,9 @@ def check_output_name(output: Any) -> Any:
 
 SourceArgument = Annotated[
     str,
-    typer.Argument(metavar="SOURCE", help="Vectors: a file, folder, glob or database; see isoscope audit --help."),
+    typer.Argument(
+        metavar="SOURCE", help="Vectors: a file, folder, glob, remote address or database; see isoscope audit --help."
+    ),
 ]
 ColumnsOption = Annotated[
     list[str] | None,

@@ -97,7 +97,10 @@ class MilvusClient(Client):
         import pymilvus
 
         logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it also logs the errors that it raises
-        return pymilvus.MilvusClient(str(expand_user(self.address.place)))
+        client = pymilvus.MilvusClient(str(expand_user(self.address.place)))
+        if self.address.collection and client.has_collection(self.address.collection):
+            client.load_collection(self.address.collection)  # it is not loaded if its writer was killed
+        return client
 
     def _is_own_folder(self, path: Path) -> bool:
         return path.suffix == _ENDING and (path.is_file() or (path / "collections").is_dir())
