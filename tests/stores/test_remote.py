@@ -473,3 +473,10 @@ def test_hugging_face(hub, formats):
     with pytest.raises(NotFoundError, match=r"none\.parquet does not exist") as caught:
         open_store("hf://datasets/me/docs/data/none.parquet")
     assert "s3cr3t" not in str(caught.value)
+
+
+def test_pages_show_commands_that_read_the_address(formats, memory, tmp_path):
+    memory.pipe("/docs/0.parquet", formats["x.parquet"])
+    page = tmp_path / "page.html"
+    isoscope.audit("memory://docs", sample=100).to_html(page)
+    assert "isoscope audit memory://docs" in page.read_text()

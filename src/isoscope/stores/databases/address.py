@@ -250,6 +250,18 @@ def parse_address(text: Any) -> Address | None:
     return None
 
 
+def is_address(name: str) -> bool:
+    """Return whether a name is the address of a database or of remote files, even one with a syntax error.
+
+    >>> is_address("s3://bucket/docs"), is_address("qdrant:data#docs"), is_address("docs.parquet")
+    (True, True, False)
+    """
+    try:
+        return parse_address(name) is not None or parse_remote(name) is not None
+    except ParameterError:
+        return True
+
+
 def parse_target(output: str | os.PathLike[str] | Address) -> Address | Path:
     """Parse an output: the address of a database, or a path.
 
