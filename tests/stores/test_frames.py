@@ -53,7 +53,7 @@ def polars_lazy(cloud):
 
 def duckdb_relation(cloud):
     duckdb = pytest.importorskip("duckdb")
-    return duckdb.connect().from_arrow(arrow_table(cloud))
+    return duckdb.from_arrow(arrow_table(cloud))
 
 
 def pyarrow_table(cloud):
