@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 OPTIONAL = (
-    *("accelerate", "chromadb", "dask", "datasets", "distributed", "h5py", "jax", "lancedb", "matplotlib", "mcp"),
-    *("onnx", "pandas", "polars", "psycopg", "qdrant_client", "sentence_transformers", "torch", "transformers"),
+    *("accelerate", "aiohttp", "chromadb", "dask", "datasets", "distributed", "duckdb", "fsspec", "gcsfs", "h5py"),
+    *("huggingface_hub", "jax", "lancedb", "matplotlib", "mcp", "milvus_lite", "onnx", "pymilvus", "s3fs"),
+    *("pandas", "polars", "psycopg", "qdrant_client", "sentence_transformers", "torch", "transformers"),
 )
 HIDE = f"""
 import sys
@@ -85,6 +86,10 @@ def test_commands_work_without_extras(folder, command):
         ("audit qdrant:http://localhost:1#c", "qdrant-client", "qdrant"),
         ("audit lancedb:database#t", "lancedb", "lancedb"),
         ("audit chroma:database#c", "chromadb", "chroma"),
+        ("audit duckdb:words.txt#t", "duckdb", "duckdb"),
+        ("audit milvus:a.db#c", "milvus-lite", "milvus"),
+        ("audit https://localhost/rows.npy", "aiohttp", "http"),
+        ("audit s3://bucket/rows.npy", "s3fs", "s3"),
         ("audit rows.npy --engine dask", "distributed", "dask"),
         ("mcp", "MCP SDK", "mcp"),
     ],

@@ -59,7 +59,7 @@ class OutputError(InputError):
 
 
 class DatabaseError(InputError):
-    """A database cannot be reached, or it rejects a request."""
+    """A database or a server of remote files cannot be reached, or it rejects a request."""
 
 
 class MissingExtra(InputError, ImportError):

@@ -61,8 +61,8 @@ class _Limit:
         if self.size < least:
             in_groups = f" in {wider.groups} groups" if wider.groups > 1 else ""
             raise ParameterError(
-                f"a memory limit of {_format_size(self.size)} is too small for d = {wider.dim}{in_groups}: need at "
-                f"least {_format_size(least, round_up=True)}"
+                f"a memory limit of {format_size(self.size)} is too small for d = {wider.dim}{in_groups}: need at "
+                f"least {format_size(least, round_up=True)}"
             )
         self.dim, self.groups = wider.dim, wider.groups
         each = self.fixed_bytes(2) - self.fixed_bytes(1)
@@ -112,13 +112,11 @@ def current_limit() -> int | None:
     return _active_limits[-1].size if _active_limits else None
 
 
-def parse_size(size: str | int) -> int:
-    """Return the number of bytes in a size such as "2GB", "1.5GiB" or 2000000000."""
+def parse_size(size: str | int, what: str = "memory limit") -> int:
+    """Return the number of bytes in a size such as "2GB", "1.5GiB" or 2000000000; `what` names it in errors."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([KMGT]?I?)B?\s*", str(size).upper())
     if isinstance(size, bool) or not match or match[2] not in _UNITS:
-        raise ParameterError(
-            f"the memory limit is {size!r}: need a size such as 2GB, 500MB or 1.5GiB, or a number of bytes"
-        )
+        raise ParameterError(f"the {what} is {size!r}: need a size such as 2GB, 500MB or 1.5GiB, or a number of bytes")
     return int(float(match[1]) * _UNITS[match[2]])
 
 
@@ -157,7 +155,7 @@ def limit_sample_size(requested: int, dim: int, itemsize: int = 4, groups: int =
         return requested
     if rows < requested:
         warn_data(
-            f"the memory limit of {_format_size(_active_limits[-1].size)} reduces the sample from {requested:,} to "
+            f"the memory limit of {format_size(_active_limits[-1].size)} reduces the sample from {requested:,} to "
             f"{rows:,} rows"
         )
     return min(requested, rows)
@@ -167,7 +165,7 @@ def _row_bytes(dim: int, itemsize: int) -> int:
     return _SAMPLE_COPIES * dim * itemsize + _NEIGHBOR_BYTES
 
 
-def _format_size(size: int, *, round_up: bool = False) -> str:
+def format_size(size: int, *, round_up: bool = False) -> str:
     """Return a size as text, such as 1.5GB."""
     unit, name = (10**9, "GB") if size >= 10**9 else (10**6, "MB")
     value = size / unit

@@ -129,11 +129,14 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def lock_file(lock: IO[bytes] | int) -> None:
-    """Lock an open file or folder until it is closed or the process ends; raise `OSError` if it is already locked."""
+def lock_file(lock: IO[bytes] | int, *, shared: bool = False) -> None:
+    """Lock an open file or folder until it is closed or the process ends; raise `OSError` if it is already locked.
+
+    Several processes can hold a shared lock at once.
+    """
     if fcntl is not None:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    else:
+        fcntl.flock(lock, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    elif not shared:  # Windows has no shared locks, but does not remove a file that is open
         msvcrt.locking(lock if isinstance(lock, int) else lock.fileno(), msvcrt.LK_NBLCK, 1)
 
 

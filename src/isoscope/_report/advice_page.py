@@ -39,7 +39,7 @@ from isoscope._report.terminal import GAIN_MARKS, SHAPE_NAMES
 from isoscope.advising.inference import TOLERANCE
 from isoscope.advising.task import PLURALS
 from isoscope.auditing.finding import format_number
-from isoscope.stores.databases.address import parse_address
+from isoscope.stores.databases.address import is_address
 
 if TYPE_CHECKING:
     from isoscope._report.html import Markup
@@ -84,7 +84,7 @@ def _render_task_commands(advice: Advice) -> list[Markup]:
 
 def _render_apply_command(advice: Advice) -> list[Markup]:
     if is_file(advice.source):
-        out = "repaired" + (".parquet" if parse_address(advice.source) else PurePath(advice.source).suffix)
+        out = "repaired" + (".parquet" if is_address(advice.source) else PurePath(advice.source).suffix)
         layer = [] if advice.settings.layer is None else ["--layer", str(advice.settings.layer)]
         line = shlex.join(["isoscope", "apply", "repair", advice.source, "-o", out, *layer])
     else:

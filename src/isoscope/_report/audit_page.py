@@ -34,7 +34,7 @@ from isoscope._report.similarity import render_similarity
 from isoscope.auditing.compare import UNSEEN_CHANGES, compare_findings, describe_setting_differences
 from isoscope.auditing.finding import VERDICTS
 from isoscope.auditing.measure import Settings
-from isoscope.stores.databases.address import parse_address
+from isoscope.stores.databases.address import is_address
 
 if TYPE_CHECKING:
     from isoscope._report.html import Markup
@@ -370,7 +370,7 @@ def _render_settings(audit: Audit) -> Markup:
 def _format_command(audit: Audit) -> str:
     """Return the command that reproduces the page: for a shell, or in Python if the source is an array."""
     settings = audit.settings
-    if "." not in audit.source and parse_address(audit.source) is None:
+    if "." not in audit.source and not is_address(audit.source):
         changed = (
             f", {name}={value!r}" for name, value in vars(settings).items() if value != getattr(Settings(), name)
         )

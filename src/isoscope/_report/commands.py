@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from isoscope._report.html import render_code_block, render_definition_list, tag
-from isoscope.stores.databases.address import parse_address
+from isoscope.stores.databases.address import is_address
 
 if TYPE_CHECKING:
     from isoscope._report.html import Markup
@@ -24,8 +24,8 @@ class Placeholder(str):
 
 
 def is_file(source: str) -> bool:
-    """Return whether the name of a source is that of a file or a database, and not of an array."""
-    return "." in source or parse_address(source) is not None
+    """Return whether the name of a source is that of a file, a remote file or a database, and not of an array."""
+    return "." in source or is_address(source)
 
 
 def changed_settings(settings: Any, names: Iterable[str]) -> dict[str, Any]:

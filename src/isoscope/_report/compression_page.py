@@ -33,7 +33,7 @@ from isoscope._report.narrate import format_confidence
 from isoscope._report.svg import Chart, Line, Scale, draw_mark, format_tick
 from isoscope.advising.task import PLURALS
 from isoscope.compressing.recall import FIRST_QUERIES
-from isoscope.stores.databases.address import parse_address
+from isoscope.stores.databases.address import is_address
 
 if TYPE_CHECKING:
     from isoscope._report.html import Markup
@@ -364,7 +364,7 @@ def _render_apply(result: Compression) -> list[Markup]:
         f"decoded = quantizer.decode(codes)      # floats in the original space{lengths}",
     ]
     if is_file(result.source):
-        out = "decoded" + (".parquet" if parse_address(result.source) else PurePath(result.source).suffix)
+        out = "decoded" + (".parquet" if is_address(result.source) else PurePath(result.source).suffix)
         layer = [] if result.settings.layer is None else ["--layer", str(result.settings.layer)]
         encode.append(
             "# in a shell: " + shlex.join(["isoscope", "apply", "quantizer", result.source, "-o", out, *layer])

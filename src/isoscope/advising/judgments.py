@@ -21,7 +21,7 @@ from isoscope._core.errors import (
 )
 from isoscope._io.files import expand_user
 from isoscope._io.tables import format_names, is_number, read_table
-from isoscope.stores.frames import frame_library
+from isoscope.stores.frames import is_frame
 
 if TYPE_CHECKING:
     from isoscope._core.types import Missing
@@ -271,13 +271,9 @@ def _table_columns(source: Any) -> dict[str, Any] | None:
     """Return the columns of a DataFrame, a Dataset or a dict of columns; None for other objects."""
     if isinstance(source, Mapping):
         return {str(name): values for name, values in source.items()}
-    library = frame_library(source)
-    if library is None or not (hasattr(source, "columns") or hasattr(source, "column_names")):
+    if not is_frame(source) or not (hasattr(source, "columns") or hasattr(source, "column_names")):
         return None
-    if library == "pyarrow":
-        columns: dict[str, Any] = source.to_pydict()
-        return columns
-    names = source.column_names if library == "datasets" else list(source.columns)
+    names = source.column_names if hasattr(source, "column_names") else list(source.columns)
     return {str(name): source[name] for name in names}
 
 

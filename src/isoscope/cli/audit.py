@@ -64,8 +64,9 @@ def audit(
         list[str],
         typer.Argument(
             metavar="SOURCE…",
-            help="Vectors to audit: a file, a folder or glob of shards, - for .npy on standard input, or a database "
-            "(postgresql://…?table=NAME, qdrant:…#NAME, lancedb:…#NAME, chroma:…#NAME). Pass several sources to "
+            help="Vectors to audit: a file, a folder or glob of shards, - for .npy on standard input, a remote address "
+            "(https://…, s3://…, gs://…, hf://datasets/…), or a database (postgresql://…?table=NAME, qdrant:…#NAME, "
+            "lancedb:…#NAME, chroma:…#NAME, milvus:FILE.db#NAME, duckdb:FILE?query=…). Pass several sources to "
             "compare them.",
         ),
     ],

@@ -48,7 +48,9 @@ INPUTS = frozenset(
 """The arguments that name a source, a file or a folder to read; some may name a column instead."""
 OUTPUTS = frozenset({"html", "rows", "output"})
 """The arguments that name a file or a folder to write."""
-_OMITTED = frozenset({"json", "schema", "engine", "scheduler", "workers", "context"})  # the result is returned; no other processes
+_OMITTED = frozenset(
+    {"json", "schema", "engine", "scheduler", "workers", "context"}
+)  # the result is returned; no other processes
 
 MAX_CHARACTERS = 24_000
 """The largest size of a result in characters of JSON; agents have a limited context."""

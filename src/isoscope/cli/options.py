@@ -57,7 +57,9 @@ def _print_schema(context: typer.Context, is_requested: bool) -> None:
 
 SourceArgument = Annotated[
     str,
-    typer.Argument(metavar="SOURCE", help="Vectors: a file, folder, glob or database; see isoscope audit --help."),
+    typer.Argument(
+        metavar="SOURCE", help="Vectors: a file, folder, glob, remote address or database; see isoscope audit --help."
+    ),
 ]
 ColumnsOption = Annotated[
     list[str] | None,

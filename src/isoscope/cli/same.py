@@ -222,12 +222,12 @@ def canary(
 def _is_model(source: str) -> bool:
     """Return whether a source is a model: a folder with a configuration, or a name that is not a path."""
     from isoscope._io.files import expand_user
-    from isoscope.stores.databases.address import parse_address
+    from isoscope.stores.databases.address import is_address
 
     path = expand_user(source)
     if path.is_dir():
         return any((path / name).exists() for name in ("config.json", "modules.json"))
-    if path.exists() or parse_address(source) is not None or any(mark in source for mark in "*?["):
+    if path.exists() or is_address(source) or any(mark in source for mark in "*?["):
         return False
     if path.suffix or source.count("/") > 1 or os.sep == source[:1]:
         raise NotFoundError(f"{source} does not exist: check the spelling")

@@ -24,6 +24,7 @@ from isoscope.stores.columns import (
 )
 from isoscope.stores.in_memory import check_rows, file_identity
 from isoscope.stores.ipc_slices import SliceCopier, is_sliceable
+from isoscope.stores.remote import RemoteFile
 from isoscope.stores.store import Piece, Store
 from isoscope.stores.table_schema import Layout, read_roles, wide_layout
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from isoscope.stores.columns import ColumnSpec
 
 _BUFFER_BYTES = 2**20  # bytes buffered for a column chunk
+_REQUEST_BYTES = 2**23  # bytes that one request to a server reads of a column chunk
+_REQUESTS_BYTES = 2**26  # bytes buffered for all columns of a remote file
 _PICKED_ROWS = 8_192  # rows that are read at a time to pick some of them
 _BEST_COMPRESSION = 2**15  # of zstd, for equal bytes
 
@@ -244,7 +247,7 @@ class ArrowStore(Store):
 class ParquetPieces:
     """A Parquet file in row groups; its footer is read once."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | RemoteFile) -> None:
         import pyarrow.parquet as pq
 
         self._path = path
@@ -252,6 +255,10 @@ class ParquetPieces:
             self._metadata = file.metadata
             self.schema = file.schema_arrow
         self.lengths = [self._metadata.row_group(i).num_rows for i in range(self._metadata.num_row_groups)]
+        self._buffer_bytes = _BUFFER_BYTES
+        if isinstance(path, RemoteFile):
+            each = _REQUESTS_BYTES // max(1, self._metadata.num_columns)
+            self._buffer_bytes = min(_REQUEST_BYTES, max(_BUFFER_BYTES, each))
 
     def full_schema(self) -> Any:
         """See `Pieces`."""
@@ -267,7 +274,7 @@ class ParquetPieces:
                 metadata=self._metadata,
                 page_checksum_verification=True,
                 pre_buffer=False,  # a row group may be larger than memory
-                buffer_size=_BUFFER_BYTES,
+                buffer_size=self._buffer_bytes,
             )
             yield from file.iter_batches(rows, row_groups=[piece], columns=names)
 
@@ -275,14 +282,15 @@ class ParquetPieces:
 class IpcPieces:
     """An Arrow or Feather file in record batches, in the file format or in the stream format that `datasets` writes."""
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._seen = path, file_identity(path.stat())
-        with path.open("rb") as file:
+    def __init__(self, path: Path | RemoteFile) -> None:
+        self._path = path
+        self._seen = () if isinstance(path, RemoteFile) else file_identity(path.stat())
+        with _open_binary(path) as file:
             self._stream = file.read(6) != b"ARROW1"
         with _map_file(path) as source:
             reader = self._open(source)
             self.schema = reader.schema
-            self._in_place = _is_in_place(source, self._first_batch(reader))
+            self._in_place = not isinstance(path, RemoteFile) and _is_in_place(source, self._first_batch(reader))
         with _map_file(path) if self._in_place else _open_binary(path) as source:
             if self._stream:
                 self.lengths = [sum(len(batch) for batch in self._open(source))]
@@ -323,6 +331,7 @@ class IpcPieces:
 
     def _mapped_batches(self, piece: int, names: list[str]) -> Iterator[tuple[SliceCopier, Any]]:
         """Yield the record batches of a piece; their values must not be touched, but read with the `SliceCopier`."""
+        assert isinstance(self._path, Path)  # a remote file is not memory-mapped
         with self._path.open("rb", buffering=0) as file, _map_file(self._path) as source:
             copier = SliceCopier(self._path, file, self._seen, source)
             for batch in self._open(source) if self._stream else [self._open(source).get_batch(piece)]:
@@ -347,20 +356,24 @@ def _validated(batch: Any) -> Any:
     return batch
 
 
-def _map_file(path: Path) -> Any:
+def _map_file(path: Path | RemoteFile) -> Any:
     """Memory-map a file to find where its values are; if the address space is too small (`ulimit -v`), open it."""
     import pyarrow as pa
 
+    if isinstance(path, RemoteFile):
+        return _open_binary(path)
     try:
         return pa.memory_map(os.fsencode(path))
     except OSError:  # if the file itself is the cause, this also raises an error
         return _open_binary(path)
 
 
-def _open_binary(path: Path) -> Any:
-    """Open a file by the bytes of its name, which may not be valid UTF-8."""
+def _open_binary(path: Path | RemoteFile) -> Any:
+    """Open a file by the bytes of its name, which may not be valid UTF-8, or a remote file by its address."""
     import pyarrow as pa
 
+    if isinstance(path, RemoteFile):
+        return pa.PythonFile(path.open(), mode="r")
     return pa.OSFile(os.fsencode(path))
 
 
@@ -386,17 +399,17 @@ def _cheapest(schema: Any) -> list[int]:
     return [i for i, field in enumerate(schema) if kinds.is_primitive(field.type)][:1]
 
 
-def open_parquet(path: Path, wanted: ColumnSpec) -> Store:
+def open_parquet(path: Path | RemoteFile, wanted: ColumnSpec) -> Store:
     """Open a Parquet file."""
     return _open_arrow(path, ParquetPieces, wanted)
 
 
-def open_ipc(path: Path, wanted: ColumnSpec) -> Store:
+def open_ipc(path: Path | RemoteFile, wanted: ColumnSpec) -> Store:
     """Open an Arrow or Feather file."""
     return _open_arrow(path, IpcPieces, wanted)
 
 
-def _open_arrow(path: Path, pieces: Any, wanted: ColumnSpec) -> Store:
+def _open_arrow(path: Path | RemoteFile, pieces: Any, wanted: ColumnSpec) -> Store:
     with _reraise_as_input_error(str(path)):
         opened = pieces(path)
     return ArrowStore(path.name, str(path), opened, wanted)

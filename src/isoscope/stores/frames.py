@@ -1,8 +1,8 @@
-"""Stores over tables in memory: pandas, polars and pyarrow, and Hugging Face datasets."""
+"""Stores over tables in memory: data frames of any library, pyarrow tables and Hugging Face datasets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -18,16 +18,20 @@ if TYPE_CHECKING:
     from isoscope.stores.store import Store
 
 
-def frame_library(source: Any) -> str | None:
-    """Return the library of a table: pandas, polars, pyarrow or datasets; None for other objects."""
-    library: str = type(source).__module__.partition(".")[0]
-    return library if library in _NAMES else None
+def is_frame(source: Any) -> bool:
+    """Return whether an object is a data frame, a table, a column of one, or a dataset."""
+    if isinstance(source, np.ndarray | list | tuple):
+        return False
+    return _library(source) in _NAMES or _wrap(source) is not None
 
 
-def open_frame(source: Any, library: str, wanted: ColumnSpec) -> Store:
-    """Open a table from one of these libraries; only one batch of rows is copied at a time."""
-    name = _NAMES[library]
-    pieces = _open_pandas(source, wanted) if library == "pandas" else _PIECES[library](source)
+def open_frame(source: Any, wanted: ColumnSpec) -> Store:
+    """Open a data frame of any library that narwhals supports, a pyarrow table, or a dataset.
+
+    Of a pandas data frame or a dataset, only one batch of rows is copied at a time. A lazy frame is collected.
+    """
+    name = _NAMES.get(_library(source), "data frame")
+    pieces = _open_dataset(source) if name == "dataset" else _open_table(source, wanted)
     return FrameStore(name, f"the {name}", pieces, wanted)
 
 
@@ -175,51 +179,59 @@ class _Dataset:
             yield from table.to_batches()
 
 
-def _open_pandas(source: Any, wanted: ColumnSpec) -> _Frame:
-    import pandas as pd
-
-    if isinstance(source, pd.Series):
-        source = source.to_frame("vectors" if source.name is None else source.name)
-    if not isinstance(source, pd.DataFrame):
-        raise ParameterError(f"source is a pandas {type(source).__name__}: need a DataFrame or a Series of vectors")
-    return _Frame(source, wanted)
+def _library(source: Any) -> str:
+    library: str = type(source).__module__.partition(".")[0]
+    return library
 
 
-def _open_polars(source: Any) -> _Table:
-    import polars as pl
+def _wrap(source: Any) -> Any:
+    """Return a frame or column of any library as that of narwhals; None for other objects."""
+    import narwhals as nw
 
-    if isinstance(source, pl.Series):
-        source = source.to_frame()
-    if not isinstance(source, pl.DataFrame):
-        raise ParameterError(f"source is a polars {type(source).__name__}: need a DataFrame; pass source.collect()")
-    for series in source:
-        if series.dtype == pl.Object:  # polars would convert it to addresses in memory
-            source = _replace_objects(source, series)
-        elif str(series.dtype) in _WIDE_INTEGERS:  # Arrow has no integers of 128 bits
-            source = source.with_columns(series.cast(pl.String))
-    return _Table(source.to_arrow())
+    wrapped = nw.from_native(source, pass_through=True, allow_series=True)
+    return wrapped if isinstance(wrapped, nw.DataFrame | nw.LazyFrame | nw.Series) else None
 
 
-def _replace_objects(frame: Any, series: Any) -> Any:
-    """Return a polars frame with UUIDs as text in place of a column of objects, or without the column."""
-    import polars as pl
-
-    values = series.to_list()
-    if not all(v is None or isinstance(v, UUID) for v in values):
-        return frame.drop(series.name)
-    return frame.with_columns(pl.Series(series.name, [None if v is None else str(v) for v in values], pl.String))
-
-
-def _open_pyarrow(source: Any) -> _Table:
+def _open_table(source: Any, wanted: ColumnSpec) -> Pieces:
+    import narwhals as nw
     import pyarrow as pa
 
+    if nw.dependencies.is_pandas_series(source):
+        source = source.to_frame("vectors" if source.name is None else source.name)
+    if nw.dependencies.is_pandas_dataframe(source):  # narwhals refuses some names of columns that pandas allows
+        return _Frame(source, wanted)
     if isinstance(source, pa.RecordBatch):
         source = pa.Table.from_batches([source])
     if isinstance(source, pa.Array | pa.ChunkedArray):
         source = pa.table({"vectors": source})
-    if not isinstance(source, pa.Table):
-        raise ParameterError(f"source is a pyarrow {type(source).__name__}: need a Table")
-    return _Table(source)
+    frame = _wrap(source)
+    if frame is None:
+        raise ParameterError(
+            f"source is a {_library(source)} {type(source).__name__}: need a data frame, a Table or a column of vectors"
+        )
+    if isinstance(frame, nw.Series):
+        frame = frame.to_frame()
+    if isinstance(frame, nw.LazyFrame):
+        frame = frame.collect(None if frame.implementation.is_polars() else "pyarrow")
+    if frame.implementation.is_pandas_like():
+        return _Frame(frame.to_pandas(), wanted)
+    for name, kind in frame.schema.items():
+        if kind == nw.Object:  # Arrow would get addresses in memory
+            frame = _replace_objects(frame, name)
+        elif kind in (nw.Int128, nw.UInt128):  # Arrow has no integers of 128 bits
+            frame = frame.with_columns(nw.col(name).cast(nw.String))
+    return _Table(frame.to_arrow())
+
+
+def _replace_objects(frame: Any, name: str) -> Any:
+    """Return a frame with UUIDs as text in place of a column of objects, or without the column."""
+    import narwhals as nw
+
+    values = frame[name].to_list()
+    if not all(v is None or isinstance(v, UUID) for v in values):
+        return frame.drop(name)
+    text = [None if v is None else str(v) for v in values]
+    return frame.with_columns(nw.new_series(name, text, nw.String, backend=frame.implementation))
 
 
 def _open_dataset(source: Any) -> _Dataset:
@@ -238,10 +250,5 @@ def _open_dataset(source: Any) -> _Dataset:
     return _Dataset(source)
 
 
-_WIDE_INTEGERS = ("Int128", "UInt128")
 _NAMES = {"pandas": "data frame", "polars": "data frame", "pyarrow": "table", "datasets": "dataset"}
-_PIECES: dict[str, Callable[[Any], Pieces]] = {
-    "polars": _open_polars,
-    "pyarrow": _open_pyarrow,
-    "datasets": _open_dataset,
-}
+"""The names of the objects of each library in messages; the objects of other libraries are data frames."""

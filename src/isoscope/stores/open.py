@@ -8,10 +8,10 @@ import fnmatch
 import glob
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from isoscope._core.errors import (
     FileFormatError,
@@ -26,22 +26,28 @@ from isoscope._io.files import expand_user
 from isoscope._io.tables import format_names
 from isoscope.stores import arrow, fvecs, hdf5, numpy_files, safetensors, text_rows, word_vectors
 from isoscope.stores.columns import ROLES, ColumnSpec
-from isoscope.stores.databases.address import check_scheme, parse_address
+from isoscope.stores.databases.address import check_scheme, parse_address, parse_remote
 from isoscope.stores.databases.base import open_database
-from isoscope.stores.frames import frame_library, open_frame
+from isoscope.stores.frames import is_frame, open_frame
 from isoscope.stores.in_memory import open_array
 from isoscope.stores.manifest import EMBEDDING_MANIFEST, REPAIR_MANIFEST, warn_if_unfinished
+from isoscope.stores.remote import RemoteFile, find_remote_files
 from isoscope.stores.selection import select_layer
 from isoscope.stores.shards import ShardedStore, natural_sort_key
 from isoscope.stores.store import Store
 
 if TYPE_CHECKING:
     from isoscope._core.types import Missing, Zeros
+    from isoscope.stores.databases.address import RemoteUrl
 
-_BINARY: dict[str, Callable[[Path, ColumnSpec], Store]] = {
-    **{".npy": numpy_files.open_npy, ".npz": numpy_files.open_npz, ".safetensors": safetensors.open_safetensors},
+_RANGES: dict[str, Callable[[Path | RemoteFile, ColumnSpec], Store]] = {
     **dict.fromkeys((".parquet", ".pq"), arrow.open_parquet),
     **dict.fromkeys((".arrow", ".feather", ".ipc"), arrow.open_ipc),
+}
+"""The formats of which a server can send only the parts that are needed."""
+_BINARY: dict[str, Callable[[Path, ColumnSpec], Store]] = {
+    **{".npy": numpy_files.open_npy, ".npz": numpy_files.open_npz, ".safetensors": safetensors.open_safetensors},
+    **_RANGES,
     **dict.fromkeys((".h5", ".hdf5"), hdf5.open_hdf5),
     **dict.fromkeys((".fvecs", ".bvecs", ".ivecs"), fvecs.open_records),
     ".bin": word_vectors.open_word_binary,
@@ -52,6 +58,7 @@ _TEXT: dict[str, Callable[[Path, ColumnSpec], Store]] = {
     **dict.fromkeys((".vec", ".glove", ".txt"), word_vectors.open_words),
 }
 _OPENERS = _BINARY | _TEXT
+F = TypeVar("F", Path, RemoteFile)
 _MAGIC = {
     **{b"\x93NUMPY": ".npy", b"PAR1": ".parquet", b"ARROW1": ".arrow", b"\x89HDF\r\n": ".h5", b"PK\x03\x04": ".npz"},
 }
@@ -87,11 +94,16 @@ def open_store(
           or `.tsv`;
         - a folder of such files, or a glob pattern;
         - a folder with word vectors: the array `vectors.npy`, and `words.txt` with one word per line;
+        - the address of such a file, or of a folder or glob pattern: ``"https://…"``, ``"s3://bucket/…"``,
+          ``"gs://bucket/…"`` or ``"hf://datasets/owner/name/…"``;
         - ``"-"`` for `.npy` data on standard input;
         - the address of a database: ``"postgresql://user@host/db?table=docs"``, ``"qdrant:PATH#collection"``,
-          ``"lancedb:PATH#table"`` or ``"chroma:PATH#collection"``;
+          ``"lancedb:PATH#table"``, ``"chroma:PATH#collection"``, ``"duckdb:FILE#table"``,
+          ``"duckdb:FILE?query=SELECT …"``, or ``"milvus:FILE.db#collection"``;
+        - a Lance data set: a folder whose name ends in `.lance`;
         - an (n, d) array from any library, or a list of lists;
-        - a pandas or polars DataFrame, a pyarrow Table, or a `datasets.Dataset`;
+        - a data frame of pandas, polars, DuckDB, Modin or another library that narwhals supports, a pyarrow Table, or
+          a `datasets.Dataset`;
         - a store.
     vectors : str, optional
         The name of the column, dataset or array that contains the vectors, if there are several.
@@ -124,8 +136,9 @@ def open_store(
     -----
     Numbers keep the precision of the source, with two exceptions: bfloat16 and word vectors in text files become
     float32, and CSV and JSON numbers become float64. A compressed `.npz` array and standard input are extracted to a
-    temporary file. In a folder of binary files, text files (`.txt`, `.csv`, `.json`, …) are not read as shards. The
-    levels of a pandas MultiIndex are joined by underscores to the names of the columns.
+    temporary file. isoscope reads only the necessary parts of a remote Parquet or Arrow file, and downloads other
+    remote files once into a cache. In a folder of binary files, text files (`.txt`, `.csv`, `.json`, …) are not read as
+    shards. The levels of a pandas MultiIndex are joined by underscores to the names of the columns.
 
     Examples
     --------
@@ -153,10 +166,12 @@ def open_store(
         if missing == "drop":
             where = replace(where, options={"missing": "drop", **where.options})
         store = open_database(where, wanted)
+    elif (remote := parse_remote(source)) is not None:
+        store = _open_remote(remote, wanted)
     elif isinstance(source, str | os.PathLike):
         store = _open_path(os.fsdecode(source), wanted)
-    elif (library := frame_library(source)) is not None:
-        store = open_frame(source, library, wanted)
+    elif is_frame(source):
+        store = open_frame(source, wanted)
     else:
         store = open_array(source, wanted)
     if not isinstance(source, Store):
@@ -212,7 +227,48 @@ def _open_path(name: str, wanted: ColumnSpec) -> Store:
     raise NotFoundError(_describe_missing(path))
 
 
-def _open_file(path: Path, wanted: ColumnSpec) -> Store:
+def _open_remote(url: RemoteUrl, wanted: ColumnSpec) -> Store:
+    files, is_folder = find_remote_files(url)
+    if not is_folder:
+        return _open_file(files[0], wanted)
+    names = {file.name: file for file in files}
+    if names.keys() >= set(word_vectors.FOLDER_FILES) and not glob.has_magic(url.url):
+        vectors, words = (names[name].download() for name in word_vectors.FOLDER_FILES)
+        store = word_vectors.open_word_folder(str(url), vectors, words, wanted)
+        store.files = (vectors, words)
+        return store
+    return _open_shards(str(url), _choose_shards(files, str(url)), wanted)
+
+
+def _open_remote_file(file: RemoteFile, wanted: ColumnSpec) -> Store:
+    """Open a remote file: read the parts that are needed, or download it if its format or server requires that."""
+    if file.size == 0:
+        raise MissingValueError(f"{file} is empty: need at least one vector")
+    suffix = _suffix(file)
+    if suffix in _RANGES and file.supports_ranges() and not (_RANGES[suffix] is arrow.open_ipc and _is_stream(file)):
+        store = _RANGES[suffix](file, wanted)
+        store.files = (file,)
+    else:
+        store = _open_file(file.download(), wanted)
+    store.name = str(file)
+    store.reopen_with(_reopen_remote_file, file, wanted.without_values())
+    return store
+
+
+def _reopen_remote_file(file: RemoteFile, wanted: ColumnSpec) -> Store:
+    """Open a remote file again in another process; raise an error if it has changed."""
+    file.check_unchanged()
+    return _open_remote_file(file, wanted)
+
+
+def _is_stream(file: RemoteFile) -> bool:
+    """Return whether an Arrow file has the stream format, whose rows can only be counted by reading all of it."""
+    return file.read(0, min(6, file.size or 0)) != b"ARROW1"
+
+
+def _open_file(path: Path | RemoteFile, wanted: ColumnSpec) -> Store:
+    if isinstance(path, RemoteFile):
+        return _open_remote_file(path, wanted)
     if not path.is_file():
         raise FileFormatError(
             f'{path} is not a regular file: pass "-" to read an .npy file from standard input, or save it to a file '
@@ -267,14 +323,15 @@ def _format(path: Path, start: bytes) -> str:
     raise FileFormatError(f"{path} has {ending}, and its first bytes match no known format: need one of {known}")
 
 
-def _suffix(path: Path) -> str:
+def _suffix(path: Path | RemoteFile) -> str:
     """Return the file extension that determines the format; a final .gz is ignored for text files."""
-    suffix = path.suffix.lower()
-    inner = path.with_suffix("").suffix.lower()
+    name = PurePosixPath(path.name)
+    suffix = name.suffix.lower()
+    inner = PurePosixPath(name.stem).suffix.lower()
     return inner if suffix == ".gz" and inner in _TEXT else suffix
 
 
-def _open_shards(name: str, paths: list[Path], wanted: ColumnSpec) -> Store:
+def _open_shards(name: str, paths: Sequence[Path | RemoteFile], wanted: ColumnSpec) -> Store:
     stores = [_open_file(path, wanted) for path in paths]
     if len(stores) == 1:
         stores[0].name = name
@@ -285,8 +342,14 @@ def _open_shards(name: str, paths: list[Path], wanted: ColumnSpec) -> Store:
 
 
 def _shards_in(folder: Path) -> list[Path]:
-    """Return the vector files in a folder, all of one format; binary files take precedence over text files."""
-    files = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith((".", "_"))]
+    below = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    hint = f"; did you mean {below[0]}?" if below else ""
+    return _choose_shards([path for path in folder.iterdir() if path.is_file()], str(folder), hint)
+
+
+def _choose_shards(files: Sequence[F], folder: str, hint: str = "") -> list[F]:
+    """Return the vector files of a folder, all of one format; binary files take precedence over text files."""
+    files = [path for path in files if not path.name.startswith((".", "_"))]
     for formats in (_BINARY, _TEXT):
         kinds = Counter(formats[_suffix(path)] for path in files if _suffix(path) in formats)
         paths = sorted((path for path in files if _suffix(path) in formats), key=natural_sort_key)
@@ -298,8 +361,6 @@ def _shards_in(folder: Path) -> list[Path]:
             )
         if paths:
             return paths
-    below = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-    hint = f"; did you mean {below[0]}?" if below else ""
     raise NotFoundError(
         f"{folder} is a folder without vectors: need files with one of the extensions {', '.join(_OPENERS)}{hint}"
     )
@@ -322,6 +383,8 @@ def reads_file(source: str | os.PathLike[str], path: Path) -> bool:
     name = os.fspath(source)
     try:
         address = parse_address(name)
+        if parse_remote(name) is not None:
+            return False
     except InputError:
         return False
     if address is not None:

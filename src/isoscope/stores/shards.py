@@ -12,10 +12,12 @@ import numpy as np
 
 from isoscope._core.errors import ParameterError, ShapeError
 from isoscope.stores.columns import INVERSE_RANK
+from isoscope.stores.remote import file_version
 from isoscope.stores.store import Store
 from isoscope.stores.table_schema import unify_layouts
 
 if TYPE_CHECKING:
+    from isoscope.stores.remote import RemoteFile
     from isoscope.stores.store import Batch, Piece
     from isoscope.stores.table_schema import Layout
 
@@ -26,7 +28,7 @@ _GUESSES = ("ids", "frequency")  # automatically chosen roles that are ignored i
 class ShardedStore(Store):
     """Several stores read as one, in the given order."""
 
-    def __init__(self, name: str, paths: Sequence[Path], stores: Sequence[Store]) -> None:
+    def __init__(self, name: str, paths: Sequence[Path | RemoteFile], stores: Sequence[Store]) -> None:
         first = stores[0]
         columns = dict(first.columns)
         for role in _GUESSES:
@@ -49,7 +51,7 @@ class ShardedStore(Store):
         super().__init__(name, first.dim, np.result_type(*(store.dtype for store in stores)), columns)
         self.guessed_dimensions = first.guessed_dimensions
         self._stores, self._paths = stores, paths
-        self._sizes = np.cumsum([path.stat().st_size for path in paths])
+        self._sizes = np.cumsum([file_version(path)[1] for path in paths])
         self._row_ends: np.ndarray | None = None
 
     def __len__(self) -> int:
@@ -135,7 +137,7 @@ def _required_columns(store: Store) -> dict[str, str]:
     return {role: name for role, name in store.columns.items() if role not in _GUESSES}
 
 
-def natural_sort_key(path: Path | str) -> list[Any]:
+def natural_sort_key(path: object) -> list[Any]:
     """Return a sort key that puts shard-2 before shard-10."""
     return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", str(path)) if part]
 

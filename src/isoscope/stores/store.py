@@ -18,6 +18,7 @@ from isoscope.stores.columns import ALL_ROLES, ROLES, ColumnError, check_no_miss
 
 if TYPE_CHECKING:
     from isoscope._core.types import Missing, Zeros
+    from isoscope.stores.remote import RemoteFile
     from isoscope.stores.table_schema import Layout
 
 _BATCH_BYTES = 16 * 2**20  # bytes of float32 numbers
@@ -69,7 +70,7 @@ class Store(ABC):
         """Roles whose column was chosen by its common name, not by the caller."""
         self.guessed_dimensions: tuple[str, ...] = ()
         """The numeric columns that are read as dimensions although their names have no common pattern."""
-        self.files: tuple[Path, ...] = ()
+        self.files: tuple[Path | RemoteFile, ...] = ()
         """The files that are read; empty if the vectors are in memory or came through a pipe."""
         self.chosen: str | None = None
         """The name of the vector column, if the caller specified it."""

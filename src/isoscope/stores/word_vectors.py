@@ -254,9 +254,13 @@ def open_word_binary(path: Path, wanted: ColumnSpec) -> Store:
     return IndexedStore(path.name, rows, _columns(wanted, str(path)), table)
 
 
+FOLDER_FILES = ("vectors.npy", "words.txt")
+"""The files of a folder of word vectors: the array, and the words."""
+
+
 def word_folder_files(folder: Path) -> tuple[Path, Path] | None:
-    """Return the files `vectors.npy` and `words.txt` of a folder of word vectors, or None if one is missing."""
-    vectors, words = folder / "vectors.npy", folder / "words.txt"
+    """Return the array and the words of a folder of word vectors, or None if one is missing."""
+    vectors, words = (folder / name for name in FOLDER_FILES)
     return (vectors, words) if vectors.is_file() and words.is_file() else None
 
 

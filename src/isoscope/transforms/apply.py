@@ -26,6 +26,7 @@ from isoscope.engines.engine import LocalEngine
 from isoscope.stores.databases.address import Address, parse_target
 from isoscope.stores.databases.write import write_to_database
 from isoscope.stores.open import open_store
+from isoscope.stores.remote import file_version
 from isoscope.stores.store import Store
 from isoscope.stores.write import (
     TABLE_ENDINGS,
@@ -123,7 +124,8 @@ def repair_store(
             return rows
         path = expand_user(target)
         if is_folder(path):
-            if os.path.realpath(path) in {os.path.realpath(file.parent) for file in store.files}:
+            folders = {os.path.realpath(file.parent) for file in store.files if isinstance(file, Path)}
+            if os.path.realpath(path) in folders:
                 raise OutputError(f"{path} contains the source: write to another folder")
             written = repair_parts(
                 repair,
@@ -142,9 +144,9 @@ def repair_store(
         if not local:
             raise ParameterError(f"{path} is a single file, which only one process can write to: choose a folder")
         path = check_writable(path)
-        if os.path.realpath(path) in {os.path.realpath(file) for file in store.files}:
+        if os.path.realpath(path) in {file_version(file)[0] for file in store.files}:
             raise OutputError(f"{path} is the source: write to another file")
-        if sum(file.stat().st_size for file in store.files) > _LARGE_SOURCE:
+        if sum(file_version(file)[1] for file in store.files) > _LARGE_SOURCE:
             say("if this run is interrupted, it cannot be resumed; write to a folder to be able to resume")
         columns = columns and path.suffix.lower() in TABLE_ENDINGS
         written = write_without_guessed_columns(store, lambda store: _write_file(repair, store, path, columns, report))
@@ -291,10 +293,7 @@ def _resume_key(work: _BatchTransform, columns: bool) -> dict[str, Any] | None:
     digest = _digest(work.repair)
     if digest is None or not store.files or store.given_columns:
         return None
-    stats = [file.stat() for file in store.files]
-    files = [
-        [os.path.realpath(file), stat.st_size, stat.st_mtime_ns] for file, stat in zip(store.files, stats, strict=True)
-    ]
+    files = [[*file_version(file)] for file in store.files]
     layout = store.layout() if columns else None
     rows = {} if store.layer is None else {"layer": store.layer}
     return {

@@ -19,7 +19,7 @@ from tests.services import require
 
 N, D = 600, 8
 VECTORS = (np.random.default_rng(2).standard_normal((N, D)) + 1).astype(np.float32)
-KINDS = {"qdrant": "qdrant_client", "lancedb": "lancedb", "chroma": "chromadb"}
+KINDS = {"qdrant": "qdrant_client", "lancedb": "lancedb", "chroma": "chromadb", "milvus": "milvus_lite"}
 
 
 @pytest.fixture(params=KINDS)
@@ -33,7 +33,7 @@ def kind(request):
 
 def place(kind, folder, name):
     """An address to write to, and the same to read from; a cosine collection would change lengths, or round."""
-    where = f"{kind}:{folder / kind}#{name}"
+    where = f"{kind}:{folder / kind}{'.db' if kind == 'milvus' else ''}#{name}"
     return (where if kind == "lancedb" else f"{where}?distance=dot"), where
 
 

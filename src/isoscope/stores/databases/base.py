@@ -39,12 +39,16 @@ _READERS = {
     "qdrant": ("qdrant", "open_qdrant"),
     "lancedb": ("lance", "open_lance"),
     "chroma": ("chroma", "open_chroma"),
+    "duckdb": ("duckdb", "open_duckdb"),
+    "milvus": ("milvus", "open_milvus"),
 }
 _WRITERS = {
     "postgresql": ("postgres_write", "open_postgres_destination"),
     "qdrant": ("qdrant", "open_qdrant_destination"),
     "lancedb": ("lance", "open_lance_destination"),
     "chroma": ("chroma", "open_chroma_destination"),
+    "duckdb": ("duckdb", "open_duckdb_destination"),
+    "milvus": ("milvus", "open_milvus_destination"),
 }
 _MAX_NAMES = 12  # maximum number of names in an error message
 

@@ -18,6 +18,7 @@ from isoscope._core.threads import map_in_threads
 from isoscope.stores.databases.address import parse_address
 from isoscope.stores.databases.base import open_destination
 from isoscope.stores.databases.postgres_catalog import split_name
+from isoscope.stores.remote import file_version
 from isoscope.stores.store import check_finite_batches, complete_rows
 from isoscope.stores.table_schema import VECTOR_COLUMN, output_names, role_layout
 
@@ -197,8 +198,7 @@ def _source(store: Store, columns: bool) -> dict[str, str]:
     """Return a description of the source; a changed file counts as another source, but a changed table does not."""
     digest = hashlib.blake2b(digest_size=16)
     for file in store.files:
-        stat = file.stat()
-        digest.update(f"{os.path.realpath(file)}\0{stat.st_size}\0{stat.st_mtime_ns}\0".encode())
+        digest.update("".join(f"{each}\0" for each in file_version(file)).encode())
     return {
         "source": store.name,
         "files": digest.hexdigest() if store.files else "",
