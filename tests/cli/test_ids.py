@@ -119,7 +119,7 @@ def test_missing_labels_in_a_file(search, capsys):
     assert main(["advise", "corpus.npy", "--labels", "labels.txt"]) == 2
     assert "labels is empty in 1 of 200 rows, first in row 4" in capsys.readouterr().err
     assert main(["advise", "corpus.npy", "--labels", "labels.txt", "--missing", "drop"]) == 0
-    assert "1 of 200 rows were dropped" in capsys.readouterr().out
+    assert "1 of 200 rows was dropped" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 120])

@@ -155,21 +155,26 @@ def _look_for_gap(units: np.ndarray, seed: int) -> MixedSpaces:
     gap = min(gap, held_out_gap(units, parts, np.random.default_rng((seed, 1))))
     variances = [float(np.var(units[part], axis=0, ddof=1).sum()) for part in (parts, ~parts)]
     width = variances[0] / max(variances[1], 1e-12)
-    alignment = _align_parts(units, parts)
+    alignment, structure = _align_parts(units, parts)
     clear = gap > CLEAR_GAP and width > LEAST_WIDTH
     related = gap > MIN_GAP and width > MIN_WIDTH and alignment > MIN_ALIGNMENT
+    is_mixed = structure > _LEAST_STRUCTURE and (clear or related)
     return MixedSpaces(
-        n, clear or related, np.flatnonzero(parts), "gap", gap, alignment, _mean_cosine(units, parts), width
+        n, is_mixed, np.flatnonzero(parts), "gap", gap, alignment, _mean_cosine(units, parts), width
     )
 
 
-def _align_parts(units: np.ndarray, parts: np.ndarray) -> float:
-    """Return the correlation of the covariances of two parts, without the part that random orientation explains."""
+def _align_parts(units: np.ndarray, parts: np.ndarray) -> tuple[float, float]:
+    """Return the correlation of the covariances of two parts, and the least excess within a part.
+
+    Both are without the part that random orientation explains. The excess of a round cluster is 0, that of a space is
+    not.
+    """
     d = units.shape[1]
     first, second = (units[part] - units[part].mean(axis=0) for part in (parts, ~parts))
     across = d * _inner(first, second) - 1
     within = [d * _inner(part, part) - 1 for part in (first, second)]
-    return float(across / np.sqrt(max(within[0], 1e-9) * max(within[1], 1e-9)))
+    return float(across / np.sqrt(max(within[0], 1e-9) * max(within[1], 1e-9))), min(within)
 
 
 def _inner(X: np.ndarray, Y: np.ndarray) -> float:
@@ -270,9 +275,14 @@ class _Covariances:
         self.inner = inner / np.outer(scale, scale)
         np.fill_diagonal(self.inner, trace_squared / np.where(self.usable, np.maximum(squared_trace, 1e-12), 1.0))
 
-    def mean_inner(self, a: np.ndarray, b: np.ndarray) -> float:
-        """Return the inner product of the mean covariances of two sets of clusters, weighted by their rows."""
+    def mean_inner(self, a: np.ndarray, b: np.ndarray, *, distinct: bool = False) -> float:
+        """Return the inner product of the mean covariances of two sets of clusters, weighted by their rows.
+
+        If `distinct` is set, products of a cluster with itself are left out.
+        """
         weights = np.outer(self.counts * a, self.counts * b)
+        if distinct:
+            np.fill_diagonal(weights, 0)
         return float((weights * self.inner).sum() / weights.sum())
 
 
@@ -321,16 +331,20 @@ def _mean_squares(squares: np.ndarray, side: np.ndarray) -> np.ndarray:
 def _compare_sides(
     units: np.ndarray, codes: np.ndarray, sides: np.ndarray, k: int
 ) -> tuple[float, float, float] | None:
-    """Return the alignment, the excess, and the least excess within a side."""
+    """Return the alignment, the excess, and the least excess of different clusters within a side.
+
+    Without the last one, clusters that have nothing in common would look like two spaces.
+    """
     d = units.shape[1]
     parts = 2 * codes + sides
     covariances = _Covariances(units, parts, 2 * k)
     usable = (covariances.counts >= _LEAST_PART_ROWS) & covariances.usable
-    first, second = usable & (np.arange(2 * k) % 2 == 0), usable & (np.arange(2 * k) % 2 == 1)
-    if not first.any() or not second.any():
+    both = usable & (np.arange(2 * k) % 2 == 0), usable & (np.arange(2 * k) % 2 == 1)
+    several = [side for side in both if side.sum() > 1]
+    if not all(side.any() for side in both) or not several:
         return None
-    across, *within = (
-        d * covariances.mean_inner(a, b) - 1 for a, b in ((first, second), (first, first), (second, second))
-    )
+    across = d * covariances.mean_inner(*both) - 1
+    within = [d * covariances.mean_inner(side, side) - 1 for side in both]
     alignment = across / float(np.sqrt(max(within[0], 1e-9) * max(within[1], 1e-9)))
-    return alignment, across, min(within)
+    structure = min(d * covariances.mean_inner(side, side, distinct=True) - 1 for side in several)
+    return alignment, across, structure
