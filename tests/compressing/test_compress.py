@@ -334,7 +334,8 @@ def test_dropped_rows_of_zeros_are_called_so(rng):
 def test_too_few_rows_without_zeros_are_explained(rng):
     X = rng.standard_normal((200, 16)).astype(np.float32)
     X[1:] = 0
-    with pytest.raises(TooFewRowsError, match=r"1 row is too few .* need at least 100\. 199 rows of zeros were left out"):
+    message = r"1 row is too few .* need at least 100\. 199 rows of zeros were left out"
+    with pytest.raises(TooFewRowsError, match=message):
         isoscope.compress(X)
 
 
