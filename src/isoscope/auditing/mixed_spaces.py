@@ -159,9 +159,7 @@ def _look_for_gap(units: np.ndarray, seed: int) -> MixedSpaces:
     clear = gap > CLEAR_GAP and width > LEAST_WIDTH
     related = gap > MIN_GAP and width > MIN_WIDTH and alignment > MIN_ALIGNMENT
     is_mixed = structure > _LEAST_STRUCTURE and (clear or related)
-    return MixedSpaces(
-        n, is_mixed, np.flatnonzero(parts), "gap", gap, alignment, _mean_cosine(units, parts), width
-    )
+    return MixedSpaces(n, is_mixed, np.flatnonzero(parts), "gap", gap, alignment, _mean_cosine(units, parts), width)
 
 
 def _align_parts(units: np.ndarray, parts: np.ndarray) -> tuple[float, float]:
