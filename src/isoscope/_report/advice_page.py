@@ -131,6 +131,7 @@ def render_advice_page(advice: Advice) -> str:
             render_commands(advice),
         ),
         styles=["page.css", "advice.css"],
+        scripts=["copy.js"],
     )
 
 

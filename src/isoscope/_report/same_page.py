@@ -57,6 +57,7 @@ def render_same_page(result: Sameness) -> str:
         _render_heading(result),
         tag("main", _render_evidence(result), _render_changed(result), _render_notes(result), _render_commands(result)),
         styles=["page.css", "advice.css"],
+        scripts=["copy.js"],
     )
 
 

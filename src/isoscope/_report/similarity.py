@@ -18,11 +18,14 @@ if TYPE_CHECKING:
     from isoscope.auditing.audit import Audit
 
 
+TITLE = "What a cosine means here"
+
+
 def render_similarity(audits: Sequence[Audit]) -> Markup:
     """Return the section with an input field for a cosine; if there are several spaces, each has two columns."""
     return tag(
         "section",
-        tag("h2", "What a cosine means here", id="worth-title"),
+        tag("h2", TITLE, id="worth-title"),
         *(tag("p", _render_summary(audit, len(audits) > 1)) for audit in audits),
         tag(
             "form",

@@ -22,6 +22,7 @@ from isoscope.cli.options import (
     MaxMemoryOption,
     Missing,
     MissingOption,
+    NoTextOption,
     OutputOption,
     RestartOption,
     SchedulerOption,
@@ -200,6 +201,7 @@ def fix(
         ),
     ] = None,
     html: HtmlOption = None,
+    no_text: NoTextOption = False,
     columns: ColumnsOption = None,
     ids: IdsOption = None,
     layer: LayerOption = None,
@@ -248,7 +250,7 @@ def fix(
         audits, held_out = compare_held_out(_build_repair(method, options), store, name, written=rows)
     except InputError as error:
         raise type(error)(f"{target} was written, but the comparison failed: {error}") from error
-    show_comparison(audits, html, held_out=held_out)
+    show_comparison([each.without_texts() for each in audits] if no_text else audits, html, held_out=held_out)
 
 
 def compare_held_out(repair: Repair, store: Store, name: str, *, written: int) -> tuple[list[Audit], HeldOutComparison]:
