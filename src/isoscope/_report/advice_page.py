@@ -131,7 +131,6 @@ def render_advice_page(advice: Advice) -> str:
             render_commands(advice),
         ),
         styles=["page.css", "advice.css"],
-        scripts=["copy.js"],
     )
 
 

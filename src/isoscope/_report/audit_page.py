@@ -20,6 +20,7 @@ from isoscope._report.cards import (
     render_comparison_table,
 )
 from isoscope._report.cloud import draw_small_cloud, render_point_cloud
+from isoscope._report.commands import render_copyable
 from isoscope._report.glossary import TITLE as GLOSSARY_TITLE
 from isoscope._report.glossary import render_glossary
 from isoscope._report.html import (
@@ -27,7 +28,6 @@ from isoscope._report.html import (
     join_markup,
     render_chip,
     render_code,
-    render_code_block,
     render_definition_list,
     render_notebook_table,
     section,
@@ -173,7 +173,7 @@ def _render_repair_effect(before: Audit, after: Audit, held_out: HeldOutComparis
     test = suggest_repair_test(before, held_out)
     return tag(
         "section",
-        tag("div", tag("p", test.purpose), render_code_block(test.command), role="note", class_="caution"),
+        tag("div", tag("p", test.purpose), render_copyable(test.command), role="note", class_="caution"),
         tag("p", held_out.note, class_="reasons"),
         tag("ul", *rows, class_="effects") if rows else None,
         aria_label="What the repair changed",
@@ -432,7 +432,7 @@ def _render_settings(audit: Audit) -> Markup:
         ("Rows with missing values", "not allowed" if settings.missing == "error" else "dropped and counted"),
     ]
     rows += [(f"Not measured: {name.replace('_', ' ')}", reason) for name, reason in audit.skipped.items()]
-    rows.append(("To reproduce", render_code_block(_format_command(audit))))
+    rows.append(("To reproduce", render_copyable(_format_command(audit))))
     return render_definition_list(*rows)
 
 

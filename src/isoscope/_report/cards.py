@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from isoscope._report.commands import render_copyable
 from isoscope._report.html import (
     join_markup,
     render_code,
-    render_code_block,
     render_definition_list,
     render_scrollable,
     tag,
@@ -41,10 +41,13 @@ def draw_meter(finding: Finding, beside: Sequence[Finding] = ()) -> Markup | Non
 
     If the findings `beside` it are passed, all of them have the same scale, with numbers.
     """
-    ends = [*finding.judged.ok, *finding.judged.bearable]
+    drawn = beside or [finding]
+    ends = [end for each in drawn for end in (*each.judged.ok, *each.judged.bearable)]
     if not any(map(math.isfinite, ends)) or math.isnan(finding.value):
         return None
-    scale = _choose_scale(beside or [finding])
+    scale = _choose_scale(drawn)
+    if scale is None:
+        return None
     regions = [
         tag(
             "g",
@@ -99,8 +102,8 @@ def _describe_meter(finding: Finding) -> str:
     return words
 
 
-def _choose_scale(findings: Sequence[Finding]) -> Scale:
-    """Return a scale that includes all thresholds, values, intervals and references, with a margin."""
+def _choose_scale(findings: Sequence[Finding]) -> Scale | None:
+    """Return a scale with all thresholds, values, intervals and references, and a margin; None if all are 0."""
     marks: list[float | None] = []
     for each in findings:
         marks += [*each.judged.ok, *each.judged.bearable, each.value, each.low, each.high, each.judged.null]
@@ -110,7 +113,9 @@ def _choose_scale(findings: Sequence[Finding]) -> Scale:
         least = max(min(mark for mark in (*known, 1.0) if mark > 0), 1e-12)
         return Scale(least / 10, max(1.0, *known), log=True)
     low, high = min(known), max(known)
-    span = next(size for size in (high - low, abs(high), 1.0) if size > 1e-300)  # "ok if 0" has tiny thresholds
+    span = max(high - low, 0.0) or abs(high)
+    if span < 1e-300:  # all values are 0, and "ok if 0" has no threshold to show
+        return None
     margin = _MARGIN * span
     first, last = low - margin, high + margin
     if low >= 0:
@@ -198,7 +203,7 @@ def _render_suggestions(suggestions: Sequence[Suggestion]) -> Markup | None:
     """Return commands with their purposes; None if there are none."""
     if not suggestions:
         return None
-    rows = (join_markup(tag("p", each.purpose), render_code_block(each.command)) for each in suggestions)
+    rows = (join_markup(tag("p", each.purpose), render_copyable(each.command)) for each in suggestions)
     return tag("div", *rows, class_="suggestions")
 
 
@@ -349,7 +354,7 @@ def render_comparison_table(audits: Sequence[Audit], since: Mapping[str, Change]
     if len(audits) == 2:
         return tag("table", tag("thead", head), tag("tbody", *rows), class_="beside")
     table = tag("table", tag("thead", head), tag("tbody", *rows), class_="beside many")
-    return render_scrollable(table, labeled_by="findings-title")
+    return render_scrollable(table, label="Table of findings")
 
 
 def _render_change(change: Change) -> Markup:

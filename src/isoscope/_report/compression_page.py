@@ -71,7 +71,6 @@ def render_compression_page(result: Compression) -> str:
             _render_commands(result),
         ),
         styles=["page.css", "advice.css", "compression.css"],
-        scripts=["copy.js"],
     )
 
 

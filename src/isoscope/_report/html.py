@@ -147,9 +147,8 @@ def render_heading(brand: str, source: str, size: str, headline: str, *more: obj
 
 
 def render_code_block(*lines: str) -> Markup:
-    """Return lines of code, such as commands, with a button that copies them; the page needs the script copy.js."""
-    button = tag("button", "Copy", type="button", class_="copy live", aria_label="Copy to the clipboard")
-    return tag("div", tag("pre", tag("code", "\n".join(lines))), button, class_="command")
+    """Return lines of code, such as commands."""
+    return tag("pre", tag("code", "\n".join(lines)))
 
 
 def render_definition_list(*rows: tuple[object, object]) -> Markup:

@@ -57,7 +57,6 @@ def render_same_page(result: Sameness) -> str:
         _render_heading(result),
         tag("main", _render_evidence(result), _render_changed(result), _render_notes(result), _render_commands(result)),
         styles=["page.css", "advice.css"],
-        scripts=["copy.js"],
     )
 
 

@@ -43,7 +43,7 @@ def render_similarity(audits: Sequence[Audit]) -> Markup:
             tag("output", for_="cosine", aria_live="polite"),
             class_="try live",
         ),
-        render_scrollable(_render_table(audits), labeled_by="worth-title"),
+        render_scrollable(_render_table(audits), label="Table of cosines"),
         json_script("similarity", [_encode_similarity(audit) for audit in audits]),
         id="worth",
         aria_labelledby="worth-title",

@@ -75,7 +75,6 @@ def render_threshold_page(found: Threshold) -> str:
             _render_commands(found),
         ),
         styles=["page.css", "advice.css"],
-        scripts=["copy.js"],
     )
 
 

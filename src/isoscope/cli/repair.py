@@ -292,6 +292,8 @@ def compare_held_out(repair: Repair, store: Store, name: str, *, written: int) -
         before = audit(rows, progress=bar)
     with InterruptibleProgressBar() as bar:
         after = audit(rows.mapped(repair.transform, dim, name=name), progress=bar)
+    for each in (before, after):  # the columns were passed as arrays
+        each.columns = {role: store.columns.get(role, name) for role, name in each.columns.items()}
     return [before, after], HeldOutComparison(" ".join(str(repair).split()), len(fitted), len(measured), written)
 
 
