@@ -1,4 +1,4 @@
-"""A file larger than the memory, and several times larger than --max-memory: the real commands, in processes whose address space is limited."""
+"""A file larger than the memory: the real commands, in processes whose address space is limited."""
 
 import json
 import os

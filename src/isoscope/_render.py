@@ -77,7 +77,7 @@ def render(result_class: str, kind: str, *arguments: Any, **options: Any) -> Any
 
     >>> import isoscope
     >>> cone = [[1.0, 2.0], [2.0, 1.0], [1.5, 1.5], [1.0, 1.0]] * 30
-    >>> render("Audit", "text", isoscope.audit(cone)).startswith("array")
+    >>> render("Audit", "text", isoscope.audit(cone)).startswith("Search results contain repeats")
     True
     """
     module, function = _RENDERERS[result_class][kind].split(".")

@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import isoscope
@@ -48,6 +50,25 @@ def test_audit_prints_findings_worst_first_and_exits_with_0(cone, capsys):
     assert out.index("bad    Mean cosine") < out.index("ok     Duplicate rows")
     assert "Subtract the mean from both the corpus and the queries" in out
     assert "What a cosine means here" in out
+
+
+def test_no_text_leaves_texts_out_of_all_output(tmp_path, capsys):
+    rows = np.random.default_rng(0).standard_normal((60, 8))
+    texts = [f"private sentence {i}" for i in range(60)]
+    source, out = tmp_path / "texts.parquet", tmp_path / "out.parquet"
+    pq.write_table(pa.table({"vector": list(rows), "text": texts, "label": ["a", "b"] * 30}), source)
+    page, saved = tmp_path / "page.html", tmp_path / "audit.json"
+    audits = ["audit", str(source), "--html", str(page), "--json", str(saved), "--top", "3"]
+    repair = ["fix", "center", str(source), "-o", str(out), "--html", str(page)]
+    for command, files in ((audits, [page, saved]), (repair, [page])):
+        said = []
+        for option in ([], ["--no-text"]):
+            assert main([*command, *option, *(["--restart"] if "fix" in command and option else [])]) == 0
+            said.append([path.read_text(encoding="utf-8") for path in files] + [capsys.readouterr().out])
+        assert "private sentence" in said[0][0]
+        assert not [text for text in said[1] if "private" in text]
+    assert "isoscope advise texts.parquet --labels label" in page.read_text(encoding="utf-8")
+    assert "private sentence 7" in pq.read_table(out)["text"].to_pylist(), "the vectors keep their columns"
 
 
 def test_audit_writes_json_and_page(cone, tmp_path, capsys):

@@ -1,6 +1,9 @@
 import base64
 import dataclasses
+import json
 import re
+import shlex
+from datetime import date
 from importlib.resources import files
 
 import numpy as np
@@ -13,6 +16,7 @@ from isoscope._report.cards import draw_meter
 from isoscope._report.cloud import MAX_GROUPS, CategoricalColoring, find_colorings, render_point_cloud
 from isoscope._report.html import tag
 from isoscope.auditing.audit import Audit, audit
+from isoscope.auditing.causes import remove_shape_note
 from isoscope.auditing.compare import HeldOutComparison
 from isoscope.auditing.finding import VERDICTS, Finding, Range
 from tests.report.parsed import Parsed, allows_itself_alone, in_order
@@ -103,7 +107,7 @@ def test_every_finding_is_shown_completely(found):
             finding.title,
             finding.shown,
             finding.interval,
-            finding.meaning,
+            remove_shape_note(finding.meaning),
             finding.advice,
             finding.judged.source,
         ):
@@ -113,8 +117,87 @@ def test_every_finding_is_shown_completely(found):
 def test_problems_come_first_and_are_expanded(found):
     parsed = Parsed(render_page([found]))
     cards = [a["id"].removeprefix("finding-") for name, a in parsed.elements if name == "article"]
-    assert cards == [finding.name for finding in found.findings if finding.verdict != "ok"]
+    assert cards == [finding.name for cause in found.causes for finding in cause.findings]
+    assert sorted(cards) == sorted(finding.name for finding in found.findings if finding.verdict != "ok")
     assert cards, "this cloud has a fault"
+
+
+def test_headline_is_the_first_cause_everywhere(found):
+    assert found.headline == found.causes[0].sentence
+    assert re.search(r"<h1>(.*?)</h1>", render_page([found]))[1] == found.headline
+    assert found.headline in Parsed(render_notebook_page(found)).text
+    assert " ".join(str(found).split()).startswith(found.headline)
+
+
+def test_findings_are_grouped_under_their_cause(found):
+    text = render_page([found])
+    groups = re.split(r'<div id="cause-', text)[1:]
+    assert [group.split('"')[0] for group in groups] == [cause.name for cause in found.causes]
+    for group, cause in zip(groups, found.causes, strict=True):
+        assert re.findall(r'<article id="finding-(\w+)"', group) == [finding.name for finding in cause.findings]
+    for cause in found.causes[1:]:
+        assert tag("h3", cause.sentence) in text
+
+
+def test_shape_note_stands_below_the_headline_only_if_it_applies(found):
+    about = [cause.is_about_shape for cause in found.causes]
+    top = render_page([found]).split("</header>")[0]
+    assert ("This is about the shape, not about your task." in top) == about[0]
+    broken = Finding("broken_rows", "X", 0.2, None, None, Range.lower_is_better(0.1, 0.15, "s"), "m", "a", rows=9)
+    other = dataclasses.replace(found, findings=[broken])
+    assert "not about your task" not in render_page([other]).split("<main>")[0]
+
+
+def test_each_suggested_repair_has_its_command(found):
+    named = dataclasses.replace(found, source="my vectors.parquet", columns={"labels": "topic"})
+    text = Parsed(render_page([named])).text
+    repairs = {each for finding in named.findings for each in re.findall(r"`isoscope fix ([a-z-]+)`", finding.advice)}
+    assert repairs, "this cloud has a fault"
+    for repair in repairs:
+        assert f"isoscope fix {repair} 'my vectors.parquet' -o {repair}.parquet --html {repair}.html" in text
+    assert text.count("isoscope advise 'my vectors.parquet' --labels topic") == 1
+    for words in re.findall(r"isoscope (?:fix|advise|audit) 'my vectors.parquet'[^C]*", text):
+        assert shlex.split(words)[2 if "fix" not in words else 3] == "my vectors.parquet"
+    for code in re.findall(r'<div class="command"><pre><code>.*?</div>', render_page([named]), re.S):
+        assert 'class="copy live"' in code
+
+
+def test_page_has_a_date_contents_and_a_glossary(found):
+    text = render_page([found], made=date(2026, 1, 2))
+    parsed = in_order(text)
+    assert {"datetime": "2026-01-02"} in parsed.all("time")
+    contents = re.search(r"<nav.*?</nav>", text)[0]
+    linked = [link["href"][1:] for link in Parsed(contents).all("a")]
+    assert linked == re.findall(r'<section id="(\w+)"', text)
+    glossary = Parsed(text.split('id="glossary"')[1]).text
+    assert "IsoScore" in glossary
+    assert "S_inter" not in glossary, "the rows are not tokens"
+    assert "docs/" not in parsed.text
+
+
+def test_headline_is_next_to_the_cosines_and_a_small_cloud(found):
+    top = render_page([found]).split("<main>")[0]
+    assert "Two random vectors have a cosine of" in top
+    assert len(re.findall(r"M[\d.]+ [\d.]+h0", top)) == len(found.pictures.points)
+
+
+def test_texts_can_be_left_out(rows, tmp_path):
+    texts = [f"private sentence {i}" for i in range(300)]
+    made = audit(rows, text=texts, rows=True, ids=[f"id-{i}" for i in range(300)])
+    assert "private sentence" in render_page([made])
+    shared = made.without_texts()
+    for text in (render_page([shared]), render_page([shared, shared], agreement=1.0), json.dumps(shared.to_dict())):
+        assert "private" not in text
+        assert "id-" in text or text.count("cloud-2")
+    assert "private sentence" in json.dumps(made.to_dict())
+    assert shared.findings == made.findings
+    by = audit(rows, text=texts, by=np.repeat([1, 2, 3], 100))
+    by.to_html(tmp_path / "a.html")
+    by.without_texts().to_html(tmp_path / "b.html")
+    assert ["private" in (tmp_path / name).read_text(encoding="utf-8") for name in ("a.html", "b.html")] == [
+        True,
+        False,
+    ]
 
 
 def test_sample_and_borderline_findings_are_reported(found):
@@ -155,7 +238,7 @@ def test_two_spaces_are_shown_side_by_side(found, rows):
         assert finding.shown in parsed.text
         assert finding.meaning in parsed.text
     assert parsed.held("cloud-1")["rows"] == parsed.held("cloud-2")["rows"]
-    assert len(parsed.all("figure")) == 10
+    assert len(parsed.all("figure")) == 10, "five pictures of each"
     assert "it does not apply" in parsed.text, "the second has no labels"
 
 
@@ -178,8 +261,10 @@ def test_several_spaces_are_shown_side_by_side(found, count):
     text = render_page([dataclasses.replace(found, source=f"space {i}") for i in range(count)])
     parsed = in_order(text)
     allows_itself_alone(text)
-    head = re.search(r"<h1>(.*?)</h1>", text)[1]
+    head = re.search(r'<p class="source">(.*?)</p>', text)[1]
     names = [f"space {i}" for i in range(count)]
+    bad = sum(finding.verdict == "bad" for finding in found.findings)
+    assert f"Bad findings: A has {bad}, B has {bad}" in re.search(r"<h1>(.*?)</h1>", text)[1]
     assert Parsed(head).text == ", ".join(names[:-1]) + f" and {names[-1]}"
     assert f"{'three' if count == 3 else 'five'} spaces side by side" in parsed.text
     assert len(parsed.all("figure")) == 5 * count
@@ -201,6 +286,40 @@ def test_findings_that_a_repair_makes_worse_come_first(found):
         'id="finding-([a-z_]+)"', render_page([found, repaired], held_out=HeldOutComparison("Center()", 5, 5, 10))
     )
     assert rows == [names[-1], *names[:-1]]
+
+
+def test_headline_of_a_repair_says_what_it_gained_and_lost(found):
+    changed = [
+        dataclasses.replace(finding, value=-0.01 if finding.name == "labels" else finding.judged.ok[1])
+        if finding.name == "labels" or np.isfinite(finding.judged.ok[1])
+        else finding
+        for finding in found.findings
+    ]
+    after = dataclasses.replace(found, source="after.npy", findings=changed)
+    text = render_page([found, after], agreement=0.414, held_out=HeldOutComparison("Whiten()", 5, 5, 10))
+    bad = [sum(finding.verdict == "bad" for finding in each.findings) for each in (found, after)]
+    assert bad[1] < bad[0]
+    assert re.search(r"<h1>(.*?)</h1>", text)[1] == (
+        f"Whiten: {bad[0]} bad → {bad[1]} bad; class separation (silhouette) {found['labels'].shown} → −0.010; "
+        "4.1 of 10 neighbors kept."
+    )
+    top = Parsed(text.split("<main>")[0]).text
+    assert "This is not proof that Whiten helps your task." in top
+    assert "isoscope.advise(vectors, labels=labels)" in top
+
+
+def test_gauges_of_one_row_share_a_scale_with_numbers(found):
+    shifted = [dataclasses.replace(finding, value=finding.value * 0.7 + 0.01) for finding in found.findings]
+    text = render_page([found, dataclasses.replace(found, source="b", findings=shifted)])
+    rows = re.findall(r'<tr id="finding-\w+">.*?</tr>', text)
+    assert len(rows) == len(found.findings)
+    marks = [re.findall(r'x="([\d.]+%)" y="50" class="number-mark[^"]*">([^<]+)<', row) for row in rows]
+    drawn = [each for each in marks if each]
+    assert len(drawn) > len(rows) / 2
+    for each in drawn:
+        half = len(each) // 2
+        assert half >= 2
+        assert each[:half] == each[half:], "both gauges have the same numbers at the same places"
 
 
 @pytest.mark.parametrize(

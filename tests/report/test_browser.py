@@ -249,23 +249,52 @@ def test_content_is_readable_without_scripts(browser, address, found):
         except AssertionError:  # it is not laid out
             return None
 
-    for selector in ("svg.still", ".legend.still", ".plot", "table.worth", "article.card"):
+    for selector in ("svg.still", ".legend.still", ".plot", "table.worth", "article.card", ".small-cloud", "pre"):
         assert box(selector) is not None, selector
-    for selector in ("canvas", ".controls", ".try"):
+    for selector in ("canvas", ".controls", ".try", "button.copy"):
         assert box(selector) is None, selector
     assert tab.requests == [address]
     assert tab.complaints == []
     tab.close()
 
 
-def test_print_shows_the_static_image_and_all_details(tab):
+def count_pages(tab: Tab) -> int:
+    content = tab.pdf()
+    assert content.startswith(b"%PDF")
+    return len(re.findall(rb"/Type\s*/Page\b", content))
+
+
+def test_print_takes_at_most_four_pages_with_every_finding(tab, found):
+    visible = "[...document.querySelectorAll('{}')].filter(each => each.checkVisibility()).length"
     tab.send("Emulation.setEmulatedMedia", media="print")
-    shown = "(s => getComputedStyle(document.querySelector(s)).display)"
-    assert tab.run(f"{shown}('svg.still')") == "block"
-    assert tab.run(f"{shown}('canvas')") == "none"
-    assert tab.run("document.querySelector('button').offsetWidth") == 0
-    assert tab.run("[...document.querySelectorAll('.facts')].every(facts => facts.checkVisibility())")
-    assert tab.pdf().startswith(b"%PDF")
+    assert tab.run(visible.format("canvas")) == 0
+    assert tab.run(visible.format("button")) == 0
+    assert tab.run(visible.format(".small-cloud")) == 1
+    attention = sum(finding.verdict != "ok" for finding in found.findings)
+    assert tab.run(visible.format("article .bounds")) == attention
+    assert tab.run(visible.format(".fine .number")) == len(found.findings) - attention
+    assert tab.run(visible.format("#notes .facts, #glossary .facts")) == 2
+    assert 1 <= count_pages(tab) <= 4
+
+
+def test_print_loses_no_column(browser, found, tmp_path):
+    path = tmp_path / "many.html"
+    path.write_text(render_page([dataclasses.replace(found, source="a name " * 9) for _ in range(6)]), encoding="utf-8")
+    tab = browser.open(path.as_uri(), width=718)  # A4 without its margins
+    tab.send("Emulation.setEmulatedMedia", media="print")
+    beyond = (
+        "[...document.querySelectorAll('th, td')].filter(each => each.getBoundingClientRect().right > innerWidth + 1)"
+    )
+    assert tab.run(f"{beyond}.length") == 0
+    tab.close()
+
+
+def test_copy_button_copies_the_command(browser, tab):
+    browser.send("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
+    tab.click("button.copy")
+    tab.run("new Promise(done => setTimeout(done, 100))")
+    assert tab.run("document.querySelector('button.copy').textContent") == "Copied"
+    assert tab.run("navigator.clipboard.readText()") == tab.run("document.querySelector('.command code').textContent")
 
 
 def test_two_spaces_rotate_independently(browser, found, tmp_path):

@@ -37,7 +37,7 @@ def test_every_kind_of_result_has_a_summary():
 def test_an_audit_with_a_bad_finding_leads_to_advise(folder, capsys):
     summary = summarize(result(capsys, "audit", "cone.npy"), {"sources": ["cone.npy"], "queries": "q.npy"})
     assert summary.next == "isoscope advise cone.npy --queries q.npy"
-    assert "one shared direction" in summary.found
+    assert "share one direction" in summary.found
     assert "200 rows" in summary.basis
     assert "task" in summary.limits
 

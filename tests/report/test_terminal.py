@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_limits
 
 import isoscope
 from isoscope._report import terminal
+from isoscope.auditing.causes import remove_shape_note
 from isoscope.auditing.compare import Agreement, compare_findings
 from isoscope.auditing.finding import format_percentage
 
@@ -37,7 +38,7 @@ def test_every_finding_is_listed_and_problems_are_explained(found):
     text = flat(str(found))
     for finding in found.findings:
         assert f"{finding.verdict} {flat(finding.title)} {finding.shown}" in text
-        assert (flat(finding.meaning) in text) == (finding.verdict != "ok")
+        assert (flat(remove_shape_note(finding.meaning)) in text) == (finding.verdict != "ok")
         assert (flat(finding.advice) in text) == (finding.verdict != "ok") or finding.advice == "Leave it."
         if finding.sampled:
             assert f"on {finding.rows:,} rows" in text
@@ -47,11 +48,13 @@ def test_every_finding_is_listed_and_problems_are_explained(found):
 
 def test_worst_findings_come_first_and_are_counted(found):
     text = str(found)
+    assert text.splitlines()[0] == found.headline
     verdicts = [line.split()[1] for line in text.splitlines() if line[:1] in "✓!✗" and line.strip()]
     assert verdicts == sorted(verdicts, key=["bad", "look", "ok"].index)
+    size = next(line for line in text.splitlines() if line.startswith(found.source))
     words = {"bad": "bad", "look": "worth a look", "ok": "ok"}
     for verdict in set(verdicts):
-        assert f"{verdicts.count(verdict)} {words[verdict]}" in text.splitlines()[0]
+        assert f"{verdicts.count(verdict)} {words[verdict]}" in size
 
 
 def test_plain_text_has_no_escapes_or_trailing_spaces_and_fits(found):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
+from datetime import date
 from string import ascii_uppercase as LETTERS
 from typing import TYPE_CHECKING
 
@@ -17,7 +19,10 @@ from isoscope._report.cards import (
     render_cards,
     render_comparison_table,
 )
-from isoscope._report.cloud import render_point_cloud
+from isoscope._report.cloud import draw_small_cloud, render_point_cloud
+from isoscope._report.commands import render_copyable
+from isoscope._report.glossary import TITLE as GLOSSARY_TITLE
+from isoscope._report.glossary import render_glossary
 from isoscope._report.html import (
     document,
     join_markup,
@@ -28,11 +33,21 @@ from isoscope._report.html import (
     section,
     tag,
 )
-from isoscope._report.narrate import audit_headline, format_confidence, interleave_separators, join_words, spell_number
+from isoscope._report.narrate import format_confidence, interleave_separators, join_words, spell_number
+from isoscope._report.row_lists import TITLE as ROWS_TITLE
 from isoscope._report.row_lists import render_worst_rows
+from isoscope._report.similarity import TITLE as SIMILARITY_TITLE
 from isoscope._report.similarity import render_similarity
-from isoscope.auditing.compare import UNSEEN_CHANGES, compare_findings, describe_setting_differences
+from isoscope._report.suggestions import suggest_repair_test
+from isoscope.auditing.compare import (
+    UNSEEN_CHANGES,
+    compare_findings,
+    describe_comparison,
+    describe_repair,
+    describe_setting_differences,
+)
 from isoscope.auditing.finding import VERDICTS
+from isoscope.auditing.findings.evidence import ABOUT_SHAPE
 from isoscope.auditing.measure import Settings
 from isoscope.stores.databases.address import is_address
 
@@ -51,23 +66,41 @@ def render_heading(
     agreement: float | None,
     held_out: HeldOutComparison | None = None,
     spaces: Sequence[Agreement] = (),
+    *,
+    made: date,
 ) -> Markup:
-    """Return the top of the page: the verdict of each space, their agreement, and the effect of a repair."""
+    """Return the top of the page: the answer in one sentence, its evidence at a glance, and the verdicts."""
     if len(audits) == 1:
+        audit = audits[0]
         return tag(
             "header",
             tag("p", "isoscope: the shape of an embedding space", class_="brand"),
-            tag("h1", tag("bdi", audits[0].source)),
-            _render_size(audits[0]),
-            _render_verdict(audits[0]),
-            _render_drift(audits[0], baseline) if baseline is not None else None,
+            tag(
+                "div",
+                tag(
+                    "div",
+                    tag("p", tag("bdi", audit.source), class_="source"),
+                    _render_size(audit, made),
+                    tag("h1", audit.headline),
+                    _render_shape_note(audit),
+                    _render_verdict(audit),
+                    class_="answer",
+                ),
+                _render_glance(audit),
+                class_="opening",
+            ),
+            _render_drift(audit, baseline) if baseline is not None else None,
         )
+    names = [audit.source for audit in audits]
     return tag(
         "header",
         tag("p", f"isoscope: {_format_subtitle(audits, held_out)}", class_="brand"),
-        tag("h1", *_render_titles([audit.source for audit in audits])),
+        tag("p", *_render_titles(names), class_="source"),
+        tag("p", _render_date(made), class_="size"),
+        tag("h1", describe_comparison(audits, agreement))
+        if held_out is None
+        else tag("h1", describe_repair(audits[0], audits[1], held_out, agreement)),
         _render_repair_effect(audits[0], audits[1], held_out) if held_out is not None else None,
-        tag("p", _describe_agreement(agreement), class_="lede") if agreement is not None else None,
         tag("p", f"On {spaces[0].rows:,} rows: {'; '.join(map(str, spaces))}.", class_="hint") if spaces else None,
         tag(
             "div",
@@ -76,12 +109,41 @@ def render_heading(
                     "div",
                     tag("h2", f"{letter}: ", tag("bdi", audit.source)),
                     _render_size(audit),
+                    tag("p", audit.headline, class_="lede"),
                     _render_verdict(audit, lost),
                 )
                 for letter, audit, lost in zip(LETTERS, audits, _find_regressions(audits, held_out), strict=False)
             ),
             class_="pair",
         ),
+    )
+
+
+def _render_shape_note(audit: Audit) -> Markup | None:
+    """Return the note that the headline is about the shape, if it is, with the command that tests it on a task."""
+    causes = audit.causes
+    if not causes or not causes[0].is_about_shape:
+        return None
+    return tag("p", tag("strong", ABOUT_SHAPE), f" {_SHAPE_NOTE}", role="note", class_="caution")
+
+
+_SHAPE_NOTE = "Only a test on your task shows whether a repair helps; the commands below run one."
+
+
+def _render_glance(audit: Audit) -> Markup | None:
+    """Return the cosines and a small view of the cloud, which stand beside the headline."""
+    if audit.pictures is None:
+        return None
+    chart = replace(cosine_chart(audit.pictures, [audit.pictures]), size="small", labels=())
+    return tag(
+        "div",
+        tag("figure", chart.legend(), chart.to_svg(), tag("figcaption", chart.description)),
+        tag(
+            "figure",
+            draw_small_cloud(audit.pictures),
+            tag("figcaption", "The vectors along two principal components. ", tag("a", "Explore", href="#pictures")),
+        ),
+        class_="glance",
     )
 
 
@@ -100,15 +162,22 @@ def _format_subtitle(audits: Sequence[Audit], held_out: HeldOutComparison | None
 
 
 def _render_repair_effect(before: Audit, after: Audit, held_out: HeldOutComparison) -> Markup:
-    """Return a summary of a repair's evaluation, and the findings it made significantly worse or better."""
+    """Return how a repair was evaluated, what it made worse or better, and how to test it on a task."""
     changes = compare_findings(before, after)
-    rows = (
+    rows = [
         tag("li", tag("strong", CHANGE_LABELS[trend]), ": ", _format_change(change), class_=f"before {trend}")
         for trend in ("worse", "better")
         for change in changes
         if change.trend == trend
+    ]
+    test = suggest_repair_test(before, held_out)
+    return tag(
+        "section",
+        tag("div", tag("p", test.purpose), render_copyable(test.command), role="note", class_="caution"),
+        tag("p", held_out.note, class_="reasons"),
+        tag("ul", *rows, class_="effects") if rows else None,
+        aria_label="What the repair changed",
     )
-    return tag("section", tag("p", held_out.note), tag("ul", *rows), class_="drift")
 
 
 def _render_titles(names: Sequence[str]) -> Iterator[Markup]:
@@ -116,7 +185,11 @@ def _render_titles(names: Sequence[str]) -> Iterator[Markup]:
         yield tag("span", part, class_="and") if i % 2 else tag("bdi", part)
 
 
-def _render_size(audit: Audit) -> Markup:
+def _render_date(made: date) -> Markup:
+    return join_markup("Page of ", tag("time", made.isoformat(), datetime=made.isoformat()))
+
+
+def _render_size(audit: Audit, made: date | None = None) -> Markup:
     roles = [f"{role} from “{name}”" if name != role else role for role, name in audit.columns.items()]
     facts = [
         f"{audit.n:,} vectors × {audit.d:,} dimensions",
@@ -124,7 +197,8 @@ def _render_size(audit: Audit) -> Markup:
         f"neighbors by {audit.settings.metric}",
         *roles,
     ]
-    return tag("p", " · ".join(facts), class_="size")
+    when = None if made is None else join_markup(" · ", _render_date(made))
+    return tag("p", " · ".join(facts), when, class_="size")
 
 
 def _render_verdict(audit: Audit, lost: Collection[str] = ()) -> Markup:
@@ -141,12 +215,7 @@ def _render_verdict(audit: Audit, lost: Collection[str] = ()) -> Markup:
         links = [join_markup(tag("a", audit[name].title, href=f"#finding-{name}"), " ") for name in sorted(lost)]
         count = tag("b", tag("span", "▼", aria_hidden="true"), f" {len(lost)} worse, same verdict")
         tallies.insert(-1, tag("li", count, tag("span", *links), class_="look"))
-    return tag(
-        "div",
-        tag("p", audit_headline(audit), class_="lede"),
-        tag("ul", *tallies, class_="tally"),
-        class_=f"verdict {audit.verdict}",
-    )
+    return tag("ul", *tallies, class_="tally")
 
 
 def _render_drift(audit: Audit, baseline: Audit) -> Markup:
@@ -195,12 +264,6 @@ def _format_verdict_change(change: Change) -> str:
     return f"{change.title}, {then} → {now}"
 
 
-def _describe_agreement(share: float) -> str:
-    degrees = ((0.9, "nearly the same"), (0.6, "mostly the same"), (0.3, "partly the same"))
-    degree = next((words for least, words in degrees if share >= least), "mostly different")
-    return f"A search in the two spaces finds {degree} rows: on average, {10 * share:.1f} of the top 10 results agree."
-
-
 MAX_AUDITS = 26
 """The largest number of spaces on one page; each has a letter."""
 
@@ -212,6 +275,7 @@ def render_page(
     agreement: float | None = None,
     held_out: HeldOutComparison | None = None,
     spaces: Sequence[Agreement] = (),
+    made: date | None = None,
 ) -> str:
     """Return one audit, or several side by side, as a self-contained HTML document.
 
@@ -225,9 +289,10 @@ def render_page(
         The share of nearest neighbors that two spaces have in common.
     held_out : HeldOutComparison, optional
         The repair that was applied between two audits of the same rows; the page shows what it made better or worse.
-
     spaces : sequence of Agreement
         CKA, Procrustes distance and mutual nearest neighbors of two spaces.
+    made : date, optional
+        The date on the page; by default today.
 
     Examples
     --------
@@ -246,22 +311,30 @@ def render_page(
         raise ParameterError(
             f"held_out was passed with {plural(len(audits), 'audit')}; it needs two audits, before and after the repair"
         )
+    sections = {
+        ("findings", "Findings"): _render_findings(audits, baseline, held_out),
+        ("rows", ROWS_TITLE): render_worst_rows(audits[0]) if len(audits) == 1 else None,
+        ("worth", SIMILARITY_TITLE): render_similarity(audits),
+        ("pictures", "Pictures"): _render_pictures(audits),
+        ("notes", "How this was measured"): _render_notes(audits),
+        ("glossary", GLOSSARY_TITLE): render_glossary({finding.name for audit in audits for finding in audit.findings}),
+    }
     return document(
         join_words([audit.source for audit in audits]),
         audits[0].version,
         tag("a", "Skip to the findings", href="#findings", class_="skip"),
-        render_heading(audits, baseline, agreement, held_out, spaces),
-        tag(
-            "main",
-            _render_findings(audits, baseline, held_out),
-            render_worst_rows(audits[0]) if len(audits) == 1 else None,
-            render_similarity(audits),
-            _render_pictures(audits),
-            _render_notes(audits),
-        ),
-        styles=["page.css"],
-        scripts=["cloud.js", "page.js"],
+        render_heading(audits, baseline, agreement, held_out, spaces, made=made or date.today()),
+        _render_contents([names for names, content in sections.items() if content is not None]),
+        tag("main", *sections.values()),
+        styles=["page.css", "audit.css"],
+        scripts=["cloud.js", "page.js", "copy.js"],
     )
+
+
+def _render_contents(sections: Sequence[tuple[str, str]]) -> Markup:
+    """Return the table of contents: a link to each section, given its id and title."""
+    links = (tag("li", tag("a", title, href=f"#{identity}")) for identity, title in sections)
+    return tag("nav", tag("ul", *links), aria_label="Contents", class_="contents")
 
 
 # the body
@@ -298,7 +371,7 @@ def _render_pictures(audits: Sequence[Audit]) -> Markup | None:
         return None
     among = [pictures for _, pictures in drawn]
     kinds: list[tuple[str, Callable[[Pictures, Sequence[Pictures]], Chart]]] = [
-        ("Cosines", cosine_chart),
+        *([("Cosines", cosine_chart)] if len(audits) > 1 else []),  # of one space, they stand beside the headline
         ("Spectrum", spectrum_chart),
         ("Coordinates", activation_chart),
         ("Barcode", barcode_chart),
@@ -323,7 +396,9 @@ def _render_pictures(audits: Sequence[Audit]) -> Markup | None:
     for i, (audit, pictures) in enumerate(drawn):
         content, caption = render_point_cloud(pictures, f"cloud-{i + 1}", audit.source, audit.n)
         clouds.append(_render_panel(audits, audit, content, caption))
-    figures.insert(0, tag("div", tag("h3", "Point cloud"), tag("div", *clouds, class_="panels"), class_="picture wide"))
+    figures.insert(
+        0, tag("div", tag("h3", "Point cloud"), tag("div", *clouds, class_="panels"), class_="picture wide points")
+    )
     return section("pictures", "Pictures", tag("div", *figures, class_="figures"))
 
 
@@ -341,12 +416,6 @@ def _render_notes(audits: Sequence[Audit]) -> Markup:
             join_markup(tag("h3", tag("bdi", audit.source)) if len(audits) > 1 else None, _render_settings(audit))
             for audit in audits
         ),
-        tag(
-            "p",
-            "For the meaning of each number and the source of its thresholds, see ",
-            tag("code", "docs/findings.md"),
-            ".",
-        ),
     )
 
 
@@ -363,7 +432,7 @@ def _render_settings(audit: Audit) -> Markup:
         ("Rows with missing values", "not allowed" if settings.missing == "error" else "dropped and counted"),
     ]
     rows += [(f"Not measured: {name.replace('_', ' ')}", reason) for name, reason in audit.skipped.items()]
-    rows.append(("To reproduce", tag("code", _format_command(audit))))
+    rows.append(("To reproduce", render_copyable(_format_command(audit))))
     return render_definition_list(*rows)
 
 
@@ -392,7 +461,7 @@ def _format_command(audit: Audit) -> str:
 def render_notebook_page(audit: Audit) -> str:
     """Return the headline and a table of the findings for a notebook."""
     counts = describe_verdicts(audit.findings)
-    size = f", {audit.n:,} × {audit.d:,}. {audit_headline(audit)} Findings: {counts}."
+    size = f", {audit.n:,} × {audit.d:,}. {audit.headline} Findings: {counts}."
     rows = [
         (
             finding.title,

@@ -7,15 +7,27 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from isoscope._report.html import join_markup, render_code, render_definition_list, render_scrollable, tag
+from isoscope._report.commands import render_copyable
+from isoscope._report.html import (
+    join_markup,
+    render_code,
+    render_definition_list,
+    render_scrollable,
+    tag,
+)
 from isoscope._report.narrate import capitalize, format_confidence
 from isoscope._report.row_lists import render_list_links
-from isoscope._report.svg import Scale, format_percent
+from isoscope._report.suggestions import suggest_commands
+from isoscope._report.svg import Scale, format_percent, format_tick
+from isoscope.auditing.causes import remove_shape_note
 from isoscope.auditing.finding import VERDICTS, format_number
+from isoscope.auditing.findings.evidence import ABOUT_SHAPE
 
 if TYPE_CHECKING:
     from isoscope._report.html import Markup
+    from isoscope._report.suggestions import Suggestion
     from isoscope.auditing.audit import Audit
+    from isoscope.auditing.causes import Cause
     from isoscope.auditing.compare import Change
     from isoscope.auditing.finding import Finding
 
@@ -24,12 +36,18 @@ _MARGIN = 0.14
 _MIN_LABEL_WIDTH = 0.13  # share of the width that a region's name needs
 
 
-def draw_meter(finding: Finding) -> Markup | None:
-    """Draw the scale of a finding with its value, interval and thresholds; return None if it has no thresholds."""
-    ends = [*finding.judged.ok, *finding.judged.bearable]
+def draw_meter(finding: Finding, beside: Sequence[Finding] = ()) -> Markup | None:
+    """Draw the scale of a finding with its value, interval and thresholds; return None if it has no thresholds.
+
+    If the findings `beside` it are passed, all of them have the same scale, with numbers.
+    """
+    drawn = beside or [finding]
+    ends = [end for each in drawn for end in (*each.judged.ok, *each.judged.bearable)]
     if not any(map(math.isfinite, ends)) or math.isnan(finding.value):
         return None
-    scale = _choose_scale(finding, ends)
+    scale = _choose_scale(drawn)
+    if scale is None:
+        return None
     regions = [
         tag(
             "g",
@@ -59,7 +77,22 @@ def draw_meter(finding: Finding) -> Markup | None:
         sides = {"x1": scale.percent(finding.low), "x2": scale.percent(finding.high)}
         marks.append(tag("line", y1="16", y2="16", class_="interval", **sides))
     marks.append(tag("line", x1=place, x2=place, y1="6", y2="26", class_="value"))
-    return tag("svg", *regions, *marks, role="img", aria_label=_describe_meter(finding), class_="meter")
+    if beside:
+        marks += _draw_numbers(scale, finding.form)
+    class_ = "meter numbered" if beside else "meter"
+    return tag("svg", *regions, *marks, role="img", aria_label=_describe_meter(finding), class_=class_)
+
+
+def _draw_numbers(scale: Scale, form: str) -> list[Markup]:
+    """Draw the numbers of a scale below its regions."""
+    numbers = []
+    for value in next(ticks for ticks in map(scale.ticks, (4, 6, 9)) if len(ticks) > 1):
+        place = scale(value)
+        side = " first" if place < 0.06 else " last" if place > 0.94 else ""
+        text = f"{100 * value:g}%" if form == "share" else format_tick(value)
+        numbers.append(tag("line", x1=format_percent(place), x2=format_percent(place), y1="21", y2="25", class_="foot"))
+        numbers.append(tag("text", text, x=format_percent(place), y="50", class_=f"number-mark{side}"))
+    return numbers
 
 
 def _describe_meter(finding: Finding) -> str:
@@ -69,19 +102,25 @@ def _describe_meter(finding: Finding) -> str:
     return words
 
 
-def _choose_scale(finding: Finding, ends: list[float]) -> Scale:
-    """Return a scale that includes the thresholds, the value, its interval and the reference, with a margin."""
-    marks = [*ends, finding.value, finding.low, finding.high, finding.judged.null]
+def _choose_scale(findings: Sequence[Finding]) -> Scale | None:
+    """Return a scale with all thresholds, values, intervals and references, and a margin; None if all are 0."""
+    marks: list[float | None] = []
+    for each in findings:
+        marks += [*each.judged.ok, *each.judged.bearable, each.value, each.low, each.high, each.judged.null]
     known = [mark for mark in marks if mark is not None and math.isfinite(mark)]
-    if finding.form == "power":
+    form = findings[0].form
+    if form == "power":
         least = max(min(mark for mark in (*known, 1.0) if mark > 0), 1e-12)
         return Scale(least / 10, max(1.0, *known), log=True)
     low, high = min(known), max(known)
-    margin = _MARGIN * ((high - low) or abs(high) or 1.0)
+    span = max(high - low, 0.0) or abs(high)
+    if span < 1e-300:  # all values are 0, and "ok if 0" has no threshold to show
+        return None
+    margin = _MARGIN * span
     first, last = low - margin, high + margin
     if low >= 0:
         first = max(first, 0.0)
-    if finding.form == "share":
+    if form == "share":
         last = min(last, 1.0)
     return Scale(first, last)
 
@@ -131,14 +170,41 @@ def describe_verdicts(findings: Sequence[Finding]) -> str:
 
 
 def render_cards(audit: Audit, since: Mapping[str, Change]) -> Markup:
-    """Return all findings of one space: cards for those that need attention, and collapsed rows for the others."""
-    attention = [finding for finding in audit.findings if finding.verdict != "ok"]
+    """Return all findings of one space: cards for those that need attention, by cause, and rows for the others."""
     fine = [finding for finding in audit.findings if finding.verdict == "ok"]
     return join_markup(
-        *(_render_card(finding, audit, since) for finding in attention),
+        *(
+            _render_cause(cause, audit, since, commands, first=not i)
+            for i, (cause, commands) in enumerate(zip(audit.causes, suggest_commands(audit), strict=True))
+        ),
         tag("h3", "No action needed") if fine else None,
         tag("div", *(_render_row(finding, audit, since) for finding in fine), class_="lines") if fine else None,
     )
+
+
+def _render_cause(
+    cause: Cause, audit: Audit, since: Mapping[str, Change], commands: Sequence[Suggestion], *, first: bool
+) -> Markup:
+    """Return the findings with one cause, and the commands that follow; the headline already states the first."""
+    number = len(cause.findings)
+    title = f"Evidence: {number} findings with this cause" if number > 1 else "Evidence"
+    return tag(
+        "div",
+        tag("h3", title if first else cause.sentence),
+        None if first or not cause.is_about_shape else tag("p", ABOUT_SHAPE, class_="hint"),
+        *(_render_card(finding, audit, since) for finding in cause.findings),
+        _render_suggestions(commands),
+        id=f"cause-{cause.name}",
+        class_="cause",
+    )
+
+
+def _render_suggestions(suggestions: Sequence[Suggestion]) -> Markup | None:
+    """Return commands with their purposes; None if there are none."""
+    if not suggestions:
+        return None
+    rows = (join_markup(tag("p", each.purpose), render_copyable(each.command)) for each in suggestions)
+    return tag("div", *rows, class_="suggestions")
 
 
 def _render_card(finding: Finding, audit: Audit, since: Mapping[str, Change]) -> Markup:
@@ -146,9 +212,9 @@ def _render_card(finding: Finding, audit: Audit, since: Mapping[str, Change]) ->
         "article",
         tag(
             "div",
-            tag("header", tag("h3", finding.title), badge(finding.verdict)),
-            tag("p", render_code(finding.meaning), class_="meaning"),
-            tag("p", tag("strong", "Try: "), render_code(finding.advice), class_="advice"),
+            tag("header", tag("h4", finding.title), badge(finding.verdict)),
+            tag("p", render_code(remove_shape_note(finding.meaning)), class_="meaning"),
+            tag("p", tag("strong", "Advice: "), render_code(finding.advice), class_="advice"),
             render_list_links(audit, finding.name),
             _render_caveats(finding, audit),
             class_="words",
@@ -271,8 +337,9 @@ def render_comparison_table(audits: Sequence[Audit], since: Mapping[str, Change]
     for name in sorted(names, key=lambda name: -worst[name]):
         title = next(audit[name].title for audit in audits if name in audit)
         change = None if since is None else since[name]
+        beside = [audit[name] for audit in audits if name in audit]
         cells = [
-            _render_cell(audit, name, chr(ord("A") + i), change if i == len(audits) - 1 else None)
+            _render_cell(audit, name, chr(ord("A") + i), change if i == len(audits) - 1 else None, beside)
             for i, audit in enumerate(audits)
         ]
         if change is not None:
@@ -287,14 +354,14 @@ def render_comparison_table(audits: Sequence[Audit], since: Mapping[str, Change]
     if len(audits) == 2:
         return tag("table", tag("thead", head), tag("tbody", *rows), class_="beside")
     table = tag("table", tag("thead", head), tag("tbody", *rows), class_="beside many")
-    return render_scrollable(table, labeled_by="findings-title")
+    return render_scrollable(table, label="Table of findings")
 
 
 def _render_change(change: Change) -> Markup:
     return tag("p", tag("strong", CHANGE_LABELS[change.trend]), class_=f"before {change.trend}")
 
 
-def _render_cell(audit: Audit, name: str, letter: str, change: Change | None) -> Markup:
+def _render_cell(audit: Audit, name: str, letter: str, change: Change | None, beside: Sequence[Finding]) -> Markup:
     if name not in audit:
         return tag("td", tag("p", f"Not measured: {audit.skipped.get(name, 'it does not apply')}"), data_space=letter)
     finding = audit[name]
@@ -303,7 +370,7 @@ def _render_cell(audit: Audit, name: str, letter: str, change: Change | None) ->
     return tag(
         "td",
         tag("div", _render_value(finding), verdict, class_="read"),
-        draw_meter(finding),
+        draw_meter(finding, beside),
         tag(
             "details",
             tag("summary", "What it means"),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isoscope._report.html import join_markup, json_script, tag
+from isoscope._report.pictures import subsample_points
 from isoscope._report.svg import format_coordinate
 from isoscope.auditing.finding import format_number
 from isoscope.auditing.findings.frequency import KINDS
@@ -356,7 +357,24 @@ def render_button_group(name: str, kind: str, options: Sequence[tuple[str, str]]
     return tag("div", tag("span", name, aria_hidden="true"), *buttons, role="group", aria_label=name, class_="choice")
 
 
-def _draw_static_cloud(p: Pictures, way: CategoricalColoring | ContinuousColoring, caption: str) -> Markup:
+_SMALL_POINTS = 1_000  # points of a small view
+
+
+def draw_small_cloud(p: Pictures) -> Markup:
+    """Draw the two leading principal components as a small picture without controls."""
+    few = subsample_points(p, _SMALL_POINTS)
+    way, own = find_colorings(p)[0], find_colorings(few)[0]
+    if isinstance(way, CategoricalColoring) and isinstance(own, CategoricalColoring):
+        own = replace(own, shared_slots=way.slots)  # the colors of the whole cloud
+    elif isinstance(way, ContinuousColoring) and isinstance(own, ContinuousColoring):
+        own = replace(own, shared_ends=way.ends)
+    caption = f"A random subset of {len(few.points):,} vectors." if len(few.points) < len(p.points) else ""
+    return _draw_static_cloud(few, own, caption, "small-cloud")
+
+
+def _draw_static_cloud(
+    p: Pictures, way: CategoricalColoring | ContinuousColoring, caption: str, class_: str = "still"
+) -> Markup:
     """Draw the two leading principal components as a static picture, for print and for browsers without scripts."""
     x, y = p.points[:, 0], -p.points[:, 1]
     wide, high = float(np.ptp(x)) if len(x) else 0.0, float(np.ptp(y)) if len(y) else 0.0
@@ -369,8 +387,8 @@ def _draw_static_cloud(p: Pictures, way: CategoricalColoring | ContinuousColorin
         *draw_points(across, down, way),
         viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
         role="img",
-        aria_label=f"Points along two principal components. {caption}",
-        class_="still",
+        aria_label=f"Points along two principal components. {caption}".rstrip(),
+        class_=class_,
     )
 
 

@@ -1,4 +1,4 @@
-"""Write the sentences that summarize an audit, a grouped audit, a recommendation, a training run and fine-tuning."""
+"""Write the sentences that summarize a grouped audit, a recommendation, a training run and fine-tuning."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from isoscope.training.layer_metrics import effective_dimensions
 
 if TYPE_CHECKING:
     from isoscope.advising.advise import Advice, Score, Trial
-    from isoscope.auditing.audit import Audit
     from isoscope.auditing.grouped import GroupedAudit, Series
     from isoscope.finetuning.result import FineTuning
     from isoscope.training.history import Runs, StepSeries
@@ -86,17 +85,6 @@ def format_confidence(confidence: float) -> str:
     '95%'
     """
     return f"{100 * confidence:g}%"
-
-
-# audits
-
-
-def audit_headline(audit: Audit) -> str:
-    """Return one sentence on the most important finding of an audit."""
-    worst = next((finding for finding in audit.findings if finding.verdict == audit.verdict), None)
-    if worst is None or audit.verdict == "ok":
-        return "No finding needs attention: the shape of this space is unremarkable."
-    return worst.meaning if audit.verdict == "bad" else f"No finding is bad. {worst.meaning}"
 
 
 # advice

@@ -18,11 +18,14 @@ if TYPE_CHECKING:
     from isoscope.auditing.audit import Audit
 
 
+TITLE = "What a cosine means here"
+
+
 def render_similarity(audits: Sequence[Audit]) -> Markup:
     """Return the section with an input field for a cosine; if there are several spaces, each has two columns."""
     return tag(
         "section",
-        tag("h2", "What a cosine means here", id="worth-title"),
+        tag("h2", TITLE, id="worth-title"),
         *(tag("p", _render_summary(audit, len(audits) > 1)) for audit in audits),
         tag(
             "form",
@@ -40,7 +43,7 @@ def render_similarity(audits: Sequence[Audit]) -> Markup:
             tag("output", for_="cosine", aria_live="polite"),
             class_="try live",
         ),
-        render_scrollable(_render_table(audits), labeled_by="worth-title"),
+        render_scrollable(_render_table(audits), label="Table of cosines"),
         json_script("similarity", [_encode_similarity(audit) for audit in audits]),
         id="worth",
         aria_labelledby="worth-title",

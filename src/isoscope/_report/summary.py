@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from isoscope._core.errors import plural
-from isoscope._report.narrate import audit_headline, is_label_free_measure, join_words
+from isoscope._report.narrate import is_label_free_measure, join_words
 from isoscope.advising.task import PLURALS
 from isoscope.auditing.audit import Audit
 from isoscope.stores.databases.address import redact_source_name
@@ -100,7 +100,7 @@ def _summarize_audit(content: Mapping[str, Any], given: Mapping[str, Any]) -> Su
     worst = audit.findings[0] if audit.findings else None
     counts = _count_verdicts(audit.findings)
     basis = f"{counts}; the first one: {_describe_finding(worst)}." if worst else f"{counts}."
-    found = audit_headline(audit)
+    found = audit.headline
     worse = [change["name"] for change in content.get("changes", []) if change["direction"] == "worse"]
     if "changes" in content:
         changed = f"worse than in the baseline: {join_words(worse)}" if worse else "worse than in the baseline: nothing"

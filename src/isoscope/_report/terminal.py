@@ -19,14 +19,17 @@ from isoscope._core.errors import InputError
 from isoscope._core.printable import escape_controls
 from isoscope._report.narrate import format_interval, format_signed
 from isoscope._report.row_lists import render_worst_text
+from isoscope.auditing.causes import remove_shape_note
 from isoscope.auditing.compare import (
     UNSEEN_CHANGES,
     Change,
     align_findings,
     compare_findings,
+    describe_repair,
     describe_setting_differences,
 )
 from isoscope.auditing.finding import VERDICTS, format_number, format_percentage
+from isoscope.auditing.findings.evidence import ABOUT_SHAPE
 
 if TYPE_CHECKING:
     from isoscope.advising.advise import Advice, Trial
@@ -68,10 +71,18 @@ class EscapedControls:
 
 
 def render_audit(audit: Audit, baseline: Audit | None = None) -> Group:
-    """Return the audit for rich's console; findings that need attention are shown in full, the others on one line."""
-    parts: list[RenderableType] = [_render_headline(audit), Text()]
-    for finding in audit.findings:
-        parts.append(_render_finding(finding, spelled_out=finding.verdict != "ok"))
+    """Return the audit for rich's console: the headline, the findings of each cause in full, and the others briefly."""
+    causes = audit.causes
+    parts: list[RenderableType] = [Text(audit.headline, f"bold {COLORS[audit.verdict]}")]
+    for i, cause in enumerate(causes):
+        if i:
+            parts.append(Text(cause.sentence, "bold"))
+        if cause.is_about_shape:
+            parts.append(Text(ABOUT_SHAPE))
+        parts += [Text(), *([] if i else [_render_source(audit), Text()])]
+        parts += [_render_finding(finding, spelled_out=True) for finding in cause.findings]
+    parts += [] if causes else [Text(), _render_source(audit), Text()]
+    parts += [_render_finding(finding, spelled_out=False) for finding in audit.findings if finding.verdict == "ok"]
     parts += [Text(), _render_similarity(audit)]
     if audit.worst is not None:
         parts += [Text(), render_worst_text(audit.worst)]
@@ -89,7 +100,7 @@ def describe_verdicts(audit: Audit) -> str:
     return ", ".join(f"{verdicts.count(v)} {words[v]}" for v in reversed(VERDICTS) if v in verdicts)
 
 
-def _render_headline(audit: Audit) -> Text:
+def _render_source(audit: Audit) -> Text:
     text = Text.assemble(
         (audit.source, "bold"), f"  {audit.n:,} × {audit.d} {audit.dtype}, by {audit.settings.metric}  "
     )
@@ -106,7 +117,7 @@ def _render_finding(finding: Finding, *, spelled_out: bool) -> RenderableType:
     if finding.sampled:
         value.append(f"  on {finding.rows:,} rows", "dim")
     if spelled_out:
-        value.append(f"\n{finding.meaning}\n")
+        value.append(f"\n{remove_shape_note(finding.meaning)}\n")
         value.append("→ ", color)
         value.append(finding.advice)
     table = Table.grid(padding=(0, 1))
@@ -201,7 +212,11 @@ def render_side_by_side(
             _render_cell(findings[1], lost=lost),
             Text(change.trend, CHANGE_STYLES.get(change.trend, "")),
         )
-    parts: list[RenderableType] = [table] if held_out is None else [Text(held_out.note), Text(), table]
+    parts: list[RenderableType] = [table]
+    if held_out is not None:
+        headline = describe_repair(audits[0], audits[1], held_out, agreements[0])
+        proof = f"This is not proof that {held_out.name} helps your task: test it with isoscope advise."
+        parts = [Text(headline, "bold"), Text(proof), Text(), Text(held_out.note), Text(), table]
     for other, agreement in zip(audits[1:], agreements, strict=True):
         if agreement is not None:
             where = "the other" if len(audits) == 2 else other.source

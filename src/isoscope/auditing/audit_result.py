@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import isoscope
@@ -13,6 +13,7 @@ from isoscope._core.errors import FileFormatError, NotFoundError, ParameterError
 from isoscope._io.files import atomic_replace
 from isoscope._io.json import check_names, check_type, jsonable, read_json, shorten, write_json
 from isoscope._render import render
+from isoscope.auditing.causes import describe_causes, find_causes
 from isoscope.auditing.finding import VERDICTS, Finding, worst_verdict
 from isoscope.auditing.findings import judge
 from isoscope.auditing.measure import Settings
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from isoscope._core.types import Verdict
     from isoscope._report.pictures import Pictures
+    from isoscope.auditing.causes import Cause
     from isoscope.auditing.measure import Measurements
     from isoscope.auditing.row_table import RowTable
 
@@ -97,6 +99,38 @@ class Audit:
     def verdict(self) -> Verdict:
         """The worst verdict of all findings: "ok", "look" or "bad"."""
         return worst_verdict(self.findings)
+
+    @property
+    def causes(self) -> list[Cause]:
+        """The findings that need attention, grouped by cause; the worst cause comes first."""
+        return find_causes(self.findings, self.d, self._noun)
+
+    @property
+    def headline(self) -> str:
+        """The worst cause in one sentence, or that no finding needs attention."""
+        return describe_causes(self.findings, self.causes, self._noun)
+
+    @property
+    def _noun(self) -> str:
+        return "texts" if "text" in self.columns and "types" not in self.columns else "rows"
+
+    def without_texts(self) -> Audit:
+        """Return the audit without the texts of rows, for a page or a file that is to be shared.
+
+        The names of labels, ids and row numbers remain.
+
+        Examples
+        --------
+        >>> import numpy as np, isoscope, pathlib
+        >>> X = np.random.default_rng(0).standard_normal((200, 8))
+        >>> result = isoscope.audit(X, text=[f"customer {i}" for i in range(200)])
+        >>> result.without_texts().to_html("shared.html")
+        >>> "customer" in pathlib.Path("shared.html").read_text(encoding="utf-8")
+        False
+        """
+        pictures = None if self.pictures is None else replace(self.pictures, text=None)
+        worst = None if self.worst is None else self.worst.without_texts()
+        return replace(self, pictures=pictures, worst=worst)
 
     def __getitem__(self, name: str) -> Finding:
         finding = self.get(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from string import ascii_uppercase as LETTERS
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -90,6 +91,11 @@ class HeldOutComparison:
     """The number of rows that the written repair was fitted on."""
 
     @property
+    def name(self) -> str:
+        """The repair, without parentheses if it has no parameters."""
+        return self.repair.removesuffix("()")
+
+    @property
     def note(self) -> str:
         """The evaluation, described in two sentences."""
         return (
@@ -97,6 +103,40 @@ class HeldOutComparison:
             f"{self.fitted:,} other rows. The vectors that were written come from {self.repair} fitted on all "
             f"{self.n_final_fit_rows:,} rows."
         )
+
+
+def describe_repair(before: Audit, after: Audit, held_out: HeldOutComparison, agreement: float | None) -> str:
+    """Return what a repair gained and lost, in one sentence.
+
+    `agreement` is the share of nearest neighbors that both spaces have in common.
+    """
+    parts = [f"{_count_bad(before)} bad → {_count_bad(after)} bad"]
+    then, now = before.get("labels"), after.get("labels")
+    if then is not None and now is not None:
+        parts.append(f"class separation (silhouette) {then.shown} → {now.shown}")
+    if agreement is not None:
+        parts.append(f"{10 * agreement:.1f} of 10 neighbors kept")
+    return f"{held_out.name}: {'; '.join(parts)}."
+
+
+def describe_comparison(audits: Sequence[Audit], agreement: float | None) -> str:
+    """Return how several spaces differ, in one sentence.
+
+    `agreement` is the share of nearest neighbors that two spaces have in common.
+    """
+    if agreement is not None:
+        degrees = ((0.9, "nearly the same"), (0.6, "mostly the same"), (0.3, "partly the same"))
+        degree = next((words for least, words in degrees if agreement >= least), "mostly different")
+        return (
+            f"A search in the two spaces finds {degree} rows: on average, {10 * agreement:.1f} of the top 10 results "
+            "agree."
+        )
+    counts = ", ".join(f"{letter} has {_count_bad(audit)}" for letter, audit in zip(LETTERS, audits, strict=False))
+    return f"Bad findings: {counts}."
+
+
+def _count_bad(audit: Audit) -> int:
+    return sum(finding.verdict == "bad" for finding in audit.findings)
 
 
 def compare_findings(before: Audit, after: Audit) -> list[Change]:

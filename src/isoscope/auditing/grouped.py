@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -229,6 +229,10 @@ class GroupedAudit:
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             why = shorten(f"{type(error).__name__} {error}", 200)
             raise FileFormatError(f"{path} is not a complete grouped audit: {why}") from error
+
+    def without_texts(self) -> GroupedAudit:
+        """Return the audits without the texts of rows, for a page that is to be shared."""
+        return replace(self, groups={name: audit.without_texts() for name, audit in self.groups.items()})
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write the report as one self-contained HTML page, atomically."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,11 +41,21 @@ class RowList:
         """Return the list as JSON-compatible values."""
         return jsonable({name: getattr(self, name) for name in _LIST_FIELDS})  # type: ignore[no-any-return]
 
+    def without_texts(self) -> RowList:
+        """Return the list without texts."""
+        return replace(self, entries=[_remove_text(entry) for entry in self.entries])
+
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> RowList:
         """Create a list from a dict returned by `to_dict`."""
         types = {"count": int, "values": dict, "entries": list}
         return cls(**{name: check_type(content[name], types.get(name, str), name) for name in _LIST_FIELDS})
+
+
+def _remove_text(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return an entry without its text and that of the other row of a pair."""
+    kept = {name: value for name, value in entry.items() if name != "text"}
+    return kept | ({"other": _remove_text(entry["other"])} if "other" in entry else {})
 
 
 _LIST_FIELDS = ("name", "title", "meaning", "count", "values", "entries")
@@ -99,6 +109,10 @@ class WorstRows:
         if table.neighbors.same_label is not None:
             lists.append(found.label_conflicts())
         return cls(top, table.neighbors.searched, table.neighbors.exact, lists, dict(table.neighbors.notes))
+
+    def without_texts(self) -> WorstRows:
+        """Return the lists without texts."""
+        return replace(self, lists=[each.without_texts() for each in self.lists])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the lists as JSON-compatible values; see docs/audit-json.md."""

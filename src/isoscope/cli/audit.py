@@ -21,6 +21,7 @@ from isoscope.cli.options import (
     MetricOption,
     Missing,
     MissingOption,
+    NoTextOption,
     SampleOption,
     SchedulerOption,
     SchemaOption,
@@ -98,6 +99,7 @@ def audit(
     html: HtmlOption = None,
     json: JsonOption = None,
     schema: SchemaOption = False,
+    no_text: NoTextOption = False,
     rows: Annotated[
         Path | None,
         typer.Option(
@@ -176,6 +178,8 @@ def audit(
             with InterruptibleProgressBar() as bar:
                 results.append(run_audit(store, progress=bar, engine=running, **options))
             guessed.append({role: store.columns[role] for role in store.guessed & store.columns.keys()})
+    if no_text:
+        results = [result.without_texts() for result in results]
     changes: list[Change] = []
     if by is not None:
         _report_groups(results, html, json)

@@ -129,6 +129,9 @@ HtmlOption = Annotated[
     Path | None,
     typer.Option("--html", metavar="FILE", callback=check_output_name, help="Write the report as HTML to this file."),
 ]
+NoTextOption = Annotated[
+    bool, typer.Option("--no-text", help="Leave the texts of rows out of all output, so that you can share it.")
+]
 JsonOption = Annotated[
     Path | None,
     typer.Option("--json", metavar="FILE", help="Write the result as JSON to this file; - means standard output."),

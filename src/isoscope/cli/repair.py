@@ -23,6 +23,7 @@ from isoscope.cli.options import (
     MaxMemoryOption,
     Missing,
     MissingOption,
+    NoTextOption,
     OutputOption,
     RestartOption,
     SchedulerOption,
@@ -225,6 +226,7 @@ def fix(
         ),
     ] = None,
     html: HtmlOption = None,
+    no_text: NoTextOption = False,
     columns: ColumnsOption = None,
     ids: IdsOption = None,
     layer: LayerOption = None,
@@ -274,7 +276,7 @@ def fix(
         audits, held_out = compare_held_out(_build_repair(method, options), store, name, written=rows)
     except InputError as error:
         raise type(error)(f"{target} was written, but the comparison failed: {error}") from error
-    show_comparison(audits, html, held_out=held_out)
+    show_comparison([each.without_texts() for each in audits] if no_text else audits, html, held_out=held_out)
 
 
 def compare_held_out(repair: Repair, store: Store, name: str, *, written: int) -> tuple[list[Audit], HeldOutComparison]:
@@ -316,6 +318,8 @@ def compare_held_out(repair: Repair, store: Store, name: str, *, written: int) -
         before = audit(rows, progress=bar)
     with InterruptibleProgressBar() as bar:
         after = audit(rows.mapped(repair.transform, dim, name=name), progress=bar)
+    for each in (before, after):  # the columns were passed as arrays
+        each.columns = {role: store.columns.get(role, name) for role, name in each.columns.items()}
     return [before, after], HeldOutComparison(" ".join(str(repair).split()), len(fitted), len(measured), written)
 
 

@@ -205,7 +205,7 @@ def mixed_spaces(e: Evidence) -> Iterator[Finding]:
     judged = Range.lower_is_better(
         math.nextafter(0.0, 1.0),
         math.nextafter(0.0, 1.0),
-        "null: topics of one model vary along similar directions, and no gap separates them; see docs/same.md",
+        "null: topics of one model vary along similar directions, and no gap separates them",
         0.0,
     )
     numbers = e.m.sample.rows[e.m.mixed_positions[found.other]]
