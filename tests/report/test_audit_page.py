@@ -248,6 +248,17 @@ def test_static_image_has_a_dot_per_point(found):
     assert "".join(dots).count("h0") == len(found.pictures.points)
 
 
+def test_static_image_names_labels_at_their_points_without_overlap(found):
+    content, _ = render_point_cloud(found.pictures, "c", "name", found.n)
+    names = re.findall(r'<text x="([\d.]+)" y="([\d.]+)" class="note name">(.*?)<', content)
+    assert {name for _, _, name in names} <= set(found.pictures.label_names)
+    assert names
+    boxes = [(float(x), float(y), 5 * len(name)) for x, y, name in names]
+    for i, (x, y, half) in enumerate(boxes):
+        assert half <= x <= 1000 - half
+        assert all(abs(x - a) > half + b or abs(y - c) > 17 for a, c, b in boxes[:i])
+
+
 def test_number_of_drawn_points_is_shown(found):
     assert "All 300 vectors are drawn" in render_page([found])
     assert "300 of 100,000 vectors are drawn" in render_page([dataclasses.replace(found, n=100_000)])

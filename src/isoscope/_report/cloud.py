@@ -413,11 +413,11 @@ def _draw_names(
             continue
         name = way.names[int(np.flatnonzero(way.slots == slot)[0])]
         name = name if len(name) <= _MAX_NAME_LENGTH else name[: _MAX_NAME_LENGTH - 1] + "…"
-        half = 4.5 * len(name) + 4
+        half = 5 * len(name) + 4
         x = min(max(float(np.median(across[members])), half), _WIDTH - half)
         middle = float(np.median(down[members]))
-        for y in (middle + step for step in (0, -18, 18, -36, 36)):
-            if 14 < y < _HEIGHT - 6 and all(abs(x - a) > half + b or abs(y - c) > 17 for a, b, c in placed):
+        for y in (middle + step for step in (0, -20, 20, -40, 40)):
+            if 18 < y < _HEIGHT - 6 and all(abs(x - a) > half + b or abs(y - c) > 19 for a, b, c in placed):
                 placed.append((x, half, y))
                 yield tag("text", name, x=format_coordinate(x), y=format_coordinate(y), class_="note name")
                 break
