@@ -61,7 +61,7 @@ def told(
 
     def of(value: float) -> Audit:
         ends = (None, None) if spread is None else (value - spread, value + spread)
-        found = Finding(finding, finding, value, *ends, judged, "", "", 100, form)
+        found = Finding(finding, finding, value, *ends, judged, "Rows look alike: a test.", "", 100, form)
         return replace(_bare(), findings=[] if math.isnan(value) else [found])
 
     called = [str(i) for i in range(len(values))] if names is None else list(names)

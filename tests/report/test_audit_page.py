@@ -8,6 +8,7 @@ from importlib.resources import files
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import pdist
 
 from isoscope._core.errors import InputError
 from isoscope._report import audit_charts
@@ -362,7 +363,19 @@ def test_points_in_the_page_equal_those_of_the_audit(found):
 def test_static_image_has_a_dot_per_point(found):
     content, _ = render_point_cloud(found.pictures, "c", "name", found.n)
     still = next(part for part in content.split("<svg") if 'class="still"' in part)
-    assert still.count("h0") == len(found.pictures.points)
+    dots = [a["d"] for a in Parsed(f"<svg{still}").all("path") if "hole" not in a["class"].split()]
+    assert "".join(dots).count("h0") == len(found.pictures.points)
+
+
+def test_static_image_names_labels_at_their_points_without_overlap(found):
+    content, _ = render_point_cloud(found.pictures, "c", "name", found.n)
+    names = re.findall(r'<text x="([\d.]+)" y="([\d.]+)" class="note name">(.*?)<', content)
+    assert {name for _, _, name in names} <= set(found.pictures.label_names)
+    assert names
+    boxes = [(float(x), float(y), 5 * len(name)) for x, y, name in names]
+    for i, (x, y, half) in enumerate(boxes):
+        assert half <= x <= 1000 - half
+        assert all(abs(x - a) > half + b or abs(y - c) > 17 for a, c, b in boxes[:i])
 
 
 def test_number_of_drawn_points_is_shown(found):
@@ -510,6 +523,17 @@ def test_text_and_marks_contrast_with_their_background(scheme):
         assert contrast(colors[mark], colors["panel"]) >= 3, mark
 
 
+def _least_cielab_distance(hues: np.ndarray, vision: list[list[float]]) -> float:
+    """The least distance of two colors in CIELAB (CIE76) as somebody with this vision sees them."""
+    to_xyz = np.array(
+        [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
+    )
+    x = np.clip(hues @ np.transpose(vision), 0, 1) @ to_xyz.T / to_xyz.sum(axis=1)
+    f = np.where(x > 216 / 24389, np.cbrt(x), (24389 / 27 * x + 16) / 116)
+    lab = np.stack([116 * f[:, 1] - 16, 500 * (f[:, 0] - f[:, 1]), 200 * (f[:, 1] - f[:, 2])], axis=1)
+    return float(pdist(lab).min())
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_group_colors_are_distinct_for_color_blind_readers(scheme):
     """Distances in OKLab as Machado et al. (2009) simulate it; the least of Okabe and Ito's palette is 0.076."""
@@ -525,6 +549,7 @@ def test_group_colors_are_distinct_for_color_blind_readers(scheme):
     cones.append([0.0883024619, 0.2817188376, 0.6299787005])
     lab = [[0.2104542553, 0.793617785, -0.0040720468], [1.9779984951, -2.428592205, 0.4505937099]]
     lab.append([0.0259040371, 0.7827717662, -0.808675766])
+    assert _least_cielab_distance(hues, vision["no green"]) > 25
     for name, seen in vision.items():
         places = np.cbrt(np.clip(hues @ np.transpose(seen), 0, 1) @ np.transpose(cones)) @ np.transpose(lab)
         apart = np.linalg.norm(places[:, None] - places[None], axis=-1)

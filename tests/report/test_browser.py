@@ -315,3 +315,176 @@ def test_two_spaces_rotate_independently(browser, found, tmp_path):
         assert wide(tab) == 0, width
     assert tab.complaints == []
     tab.close()
+
+
+# search, neighbors, pins and selections
+
+
+@pytest.fixture(scope="module")
+def near(tmp_path_factory) -> tuple[Audit, str]:
+    """An audit of rows with ids, and the address of its page."""
+    generator = np.random.default_rng(3)
+    rows = generator.standard_normal((120, 6)) + 6 * np.repeat(np.eye(3, 6), 40, axis=0)
+    made = audit(
+        rows,
+        labels=np.repeat(["ants", "bees", "cats"], 40),
+        text=[f"number {i} {EVIL}" for i in range(120)],
+        ids=[f"id-{i:03}" for i in range(120)],
+    )
+    path = tmp_path_factory.mktemp("near") / "report.html"
+    path.write_text(render_page([made]), encoding="utf-8")
+    return made, path.as_uri()
+
+
+@pytest.fixture
+def cloud(browser, near):
+    """The page of `near`, which at the end has complained of nothing and run nothing."""
+    tab = browser.open(near[1])
+    tab.finish()
+    yield tab
+    assert tab.complaints == []
+    assert tab.run("window.ran") is None
+    tab.close()
+
+
+def click_point(tab: Tab, point: int) -> None:
+    tab.middle("canvas")
+    x, y = tab.run(
+        f"(r => [r.left + isoscope.clouds[0].screen[3 * {point}], r.top + isoscope.clouds[0].screen[3 * {point} + 1]])"
+        "(document.querySelector('canvas').getBoundingClientRect())"
+    )
+    tab.drag(x, y, x, y)
+
+
+def picked_rows(tab: Tab) -> list[int]:
+    """The rows that the panel lists as neighbors."""
+    names = tab.run("[...document.querySelectorAll('[data-picked] li button')].map(b => b.textContent)")
+    return [int(name.split()[1]) for name in names]
+
+
+def test_clicked_point_lists_its_nearest_neighbors_in_the_full_space(cloud, near):
+    made = near[0]
+    rows = made.measured.sample.vectors
+    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    cosines = rows @ rows.T
+    np.fill_diagonal(cosines, -2)
+    outermost = int(np.argmax(np.linalg.norm(made.pictures.points, axis=1)))
+    click_point(cloud, outermost)
+    point = cloud.run("isoscope.clouds[0].picked")
+    assert point >= 0
+    assert picked_rows(cloud) == np.argsort(-cosines[point])[:5].tolist()
+    said = cloud.run("document.querySelector('[data-picked]').innerText")
+    assert "in the full space, by cosine" in said
+    assert f"id id-{point:03}" in said
+    assert f"{cosines[point].max():.3f}" in said
+    first = picked_rows(cloud)[0]
+    cloud.click("[data-picked] li button")
+    assert cloud.run("isoscope.clouds[0].picked") == first
+    cloud.press("Escape")  # focus is on the page, not on the cloud
+    cloud.run("document.querySelector('canvas').focus()")
+    cloud.press("Escape")
+    assert cloud.run("document.querySelector('[data-picked]').hidden")
+
+
+def test_pinned_points_stay_when_another_point_is_picked(cloud):
+    cloud.run("document.querySelector('canvas').focus()")
+    for key in ("n", "Enter"):
+        cloud.press(key)
+    pinned = cloud.run("isoscope.clouds[0].picked")
+    cloud.click("[data-picked] .choices button")
+    assert cloud.run("document.activeElement.textContent") == "Unpin"
+    cloud.run("document.querySelector('canvas').focus()")
+    for key in ("n", "Enter"):
+        cloud.press(key)
+    assert cloud.run("isoscope.clouds[0].picked") != pinned
+    assert picked_rows(cloud)[-1] == pinned
+    assert "Pinned points" in cloud.run("document.querySelector('[data-picked]').innerText")
+
+
+@pytest.mark.parametrize(
+    ("words", "rows"),
+    [("Number 7 <", [7]), ("BEES", range(40, 80)), ("id-011", [11]), ("row 93", [93]), ("nothing like it", [])],
+)
+def test_search_finds_texts_labels_ids_and_rows(cloud, words, rows):
+    before = inked(cloud)
+    cloud.click("[data-find]")
+    cloud.type(words)
+    assert cloud.run("[...isoscope.clouds[0].matches]") == list(rows)
+    said = cloud.run("document.querySelector('[data-matches]').textContent")
+    assert said == f"{len(rows)} of 120 points match"
+    cloud.press("Enter")
+    assert cloud.run("isoscope.clouds[0].chosen") in (rows or [-1])
+    assert cloud.run("document.querySelector('[data-take]').hidden") == (not rows)
+    cloud.run("(f => { f.value = ''; f.dispatchEvent(new Event('input')); })(document.querySelector('[data-find]'))")
+    assert inked(cloud) == before
+
+
+def test_lasso_selects_points_and_exports_their_ids(browser, cloud, tmp_path):
+    browser.send("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path), eventsEnabled=True)
+    cloud.click("[data-lasso]")
+    cloud.middle("canvas")
+    frame = "document.querySelector('canvas').getBoundingClientRect()"
+    left, top, width, height = cloud.run(f"(r => [r.left, r.top, r.width, r.height])({frame})")
+    screen = np.array(cloud.run("[...isoscope.clouds[0].screen]")).reshape(-1, 3)
+    corners = [(0.02, 0.02), (0.5, 0.02), (0.5, 0.98), (0.02, 0.98)]
+    held = {"button": "left", "buttons": 1, "clickCount": 1}
+    for kind, (x, y) in zip(
+        ["mousePressed", *["mouseMoved"] * 4, "mouseReleased"], [corners[0], *corners, corners[0]], strict=True
+    ):
+        cloud.mouse(kind, left + x * width, top + y * height, **held)
+    cloud.finish()
+    inside = [f"id-{i:03}" for i, (x, y, _) in enumerate(screen) if x < width / 2 and 0.02 < y / height < 0.98]
+    assert 0 < len(inside) < 120
+    assert cloud.run("document.querySelector('[data-selection] textarea').value").split() == inside
+    assert f"{len(inside)} points selected" in cloud.run("document.querySelector('[data-selection]').innerText")
+    cloud.click("[data-selection] button")
+    browser.wait(lambda: (tmp_path / "ids.txt").exists() or not cloud.finish())
+    assert (tmp_path / "ids.txt").read_text().split() == inside
+    cloud.click("[data-selection] button", 1)
+    assert cloud.run("document.querySelector('[data-selection]').hidden")
+
+
+def test_points_can_be_selected_with_the_keyboard(cloud):
+    cloud.run("document.querySelector('canvas').focus()")
+    chosen = []
+    for _ in range(2):
+        cloud.press("n")
+        cloud.press("s")
+        chosen.append(cloud.run("isoscope.clouds[0].chosen"))
+    assert sorted(cloud.run("[...isoscope.clouds[0].selected]")) == sorted(chosen)
+    cloud.press("s")
+    assert cloud.run("[...isoscope.clouds[0].selected]") == chosen[:1]
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_names_are_written_into_the_cloud_without_overlap(cloud, width):
+    cloud.resize(width, 800)
+    cloud.finish()
+    written = "isoscope.clouds[0].written"
+    texts = cloud.run(f"{written}.map(each => each.text)")
+    assert {"ants", "bees", "cats"} <= set(texts)
+    overlap = (
+        "(a, b) => a !== b && !a.text.startsWith('component') && Math.abs(a.x - b.x) < a.half + b.half - 1 "
+        "&& Math.abs(a.y - b.y) < 14"
+    )
+    assert not cloud.run(f"{written}.some(a => {written}.some(b => ({overlap})(a, b)))")
+    cloud.click("[data-names]")
+    assert "ants" not in cloud.run(f"{written}.map(each => each.text)")
+    assert wide(cloud) == 0
+
+
+def test_without_measured_neighbors_the_panel_says_that_it_uses_the_picture(browser, near, tmp_path):
+    made = near[0]
+    bare = dataclasses.replace(made.pictures, neighbors=None, neighbor_scores=None, ids=None)
+    path = tmp_path / "bare.html"
+    path.write_text(render_page([dataclasses.replace(made, pictures=bare)]), encoding="utf-8")
+    tab = browser.open(path.as_uri())
+    tab.finish()
+    tab.run("isoscope.clouds[0].pick(5)")
+    assert "in this picture" in tab.run("document.querySelector('[data-picked]').innerText")
+    away = np.linalg.norm(made.pictures.points - made.pictures.points[5], axis=1)
+    assert picked_rows(tab) == np.argsort(away)[1:6].tolist()
+    tab.run("isoscope.clouds[0].select([3, 1])")
+    assert tab.run("document.querySelector('textarea').value").split() == ["1", "3"]
+    assert tab.complaints == []
+    tab.close()

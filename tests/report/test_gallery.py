@@ -29,8 +29,9 @@ def test_every_group_has_an_image_with_its_points_and_number():
         points = np.frombuffer(base64.b64decode(held["points"]), "<i2").reshape(-1, 3)
         assert len(points) == 200
         assert f"layer {name}" in still["aria-label"]
-    drawn = re.findall(r"<figure.*?</figure>", text)
-    assert all(figure.count("h0") == 200 for figure in drawn)
+    for figure in re.findall(r"<figure.*?</figure>", text):
+        dots = [a["d"] for a in Parsed(figure).all("path") if "hole" not in a["class"].split()]
+        assert "".join(dots).count("h0") == 200
 
 
 def test_texts_are_stored_once():
@@ -69,6 +70,8 @@ def test_more_groups_draw_fewer_points_with_a_note():
         kinds=np.arange(m) % 5,
         clusters=None,
         text=["x" * 160] * m,
+        neighbors=(np.arange(m)[:, None] + [1, 2]) % m,
+        neighbor_scores=np.full((m, 2), 0.5),
     )
     group = dataclasses.replace(layered().groups["0"], pictures=many, n=100_000)
     found = dataclasses.replace(
@@ -77,7 +80,12 @@ def test_more_groups_draw_fewer_points_with_a_note():
     parsed = Parsed(render_gallery([found]))
     assert "At most 967 random vectors per layer" in parsed.text
     assert "967 of 100,000" in parsed.text
-    assert len(parsed.held("tile-31")["rows"]) == 967
+    tile = parsed.held("tile-31")
+    rows, neighbors = np.array(tile["rows"]), np.array(tile["neighbors"])
+    assert len(rows) == 967
+    for row, own in zip(rows, neighbors, strict=True):
+        kept = [each for each in ((row + 1) % m, (row + 2) % m) if each in rows]
+        assert rows[own[own >= 0]].tolist() == kept
 
 
 def test_audits_without_pictures_have_no_gallery():

@@ -73,8 +73,9 @@ def test_every_measurement_has_a_figure_with_a_caption(audits):
     part = re.search(r'<section id="courses".*?</section>', render_grouped_page(audits))[0]
     figures = re.findall(r"<figure.*?</figure>", part)
     assert len(figures) == len(drawn)
-    for panel, figure in zip(drawn, figures, strict=True):
-        assert panel.title in Parsed(figure).text
+    titles = [Parsed(re.search(r"<h3>.*?</h3>", figure)[0]).text for figure in figures]
+    assert sorted(titles) == sorted(panel.title for panel in drawn)
+    for figure in figures:
         assert Parsed(re.search(r"<figcaption.*?</figcaption>", figure)[0]).text
         assert 'role="img"' in figure
     assert all(title in Parsed(part).text for title in zero)
@@ -225,6 +226,8 @@ def test_page_of_three_13_layer_models_is_small():
             kinds=generator.integers(0, 5, m),
             frequency=generator.integers(1, 9999, m),
             text=[f"{i} {k} " + "x" * 150 for k in range(m)],
+            neighbors=generator.integers(0, m, (m, 10)),
+            neighbor_scores=generator.random((m, 10)),
         )
         return dataclasses.replace(base, pictures=many, n=260_000)
 
@@ -233,6 +236,42 @@ def test_page_of_three_13_layer_models_is_small():
         return dataclasses.replace(layered(), groups=groups, values={str(i): i for i in range(13)}, source=f"m{j}")
 
     assert len(render_grouped_page([audit(j) for j in range(3)]).encode()) < 8_000_000
+
+
+# the worst first
+
+
+def test_headline_names_the_worst_group_and_its_consequence():
+    text = render_grouped_page([told([0.1, 0.7, 0.2])])
+    assert Parsed(re.search(r"<h1.*?</h1>", text)[0]).text.startswith("Layer 1 is the worst of 3 layers: ")
+    header = Parsed(re.search(r"<header>.*?</header>", text)[0]).text
+    assert "in layer 1 is 0.700 (ok below 0.300, bad from 0.600)" in header
+    same = Parsed(re.search(r"<h1.*?</h1>", render_grouped_page([told([0.4, 0.5, 0.2])]))[0]).text
+    assert same.startswith("In 2 of 3 layers, ")
+    assert "No finding needs attention in any of the 2 layers." in render_grouped_page([told([0.1, 0.2])])
+
+
+def test_groups_without_an_order_are_listed_from_the_worst():
+    text = render_grouped_page([told([0.4, 0.1, 0.7, 0.5], names=["a", "b", "c", "d"], by="label")])
+    assert re.findall(r'class="name" title="(.)"', text) == ["c", "d", "a", "b"]
+    table = re.search(r"<table.*?</table>", text)[0]
+    assert re.findall(r'<th scope="row" title="(.)"', table) == ["c", "d", "a", "b"]
+
+
+def test_charts_with_bad_groups_come_first():
+    audits = [layered()]
+    part = re.search(r'<section id="courses".*?</section>', render_grouped_page(audits))[0]
+    verdicts = [
+        max((VERDICTS.index(each) for each in re.findall(r'class="at (\w+) ', figure)), default=0)
+        for figure in re.findall(r"<figure.*?</figure>", part)
+    ]
+    assert verdicts == sorted(verdicts, reverse=True)
+    assert verdicts[0] == VERDICTS.index("bad") > verdicts[-1]
+
+
+def test_outlier_is_named_in_the_caption():
+    text = render_grouped_page([told([0.01, 0.02, 0.015, 0.02, 0.9, 0.01])])
+    assert "Outside this scale: layer 4 (0.900)." in text
 
 
 # in a browser
@@ -254,6 +293,19 @@ def tab(browser, tmp_path):
     assert tab.complaints == []
     assert tab.requests == [path.as_uri()]
     tab.close()
+
+
+def test_tables_are_printed_with_all_columns(tab):
+    tab.send("Emulation.setEmulatedMedia", media="print")
+    tab.resize(720)
+    edges = "[...document.querySelectorAll('.by-group :is(th, td)')].map(each => each.getBoundingClientRect().right)"
+    assert max(tab.run(edges)) <= 720
+    assert wide(tab) == 0
+
+
+def wide(tab) -> int:
+    """How far the page is wider than its window."""
+    return tab.run("document.documentElement.scrollWidth - document.documentElement.clientWidth")
 
 
 def test_static_images_share_one_coloring(tab):

@@ -4,7 +4,13 @@ import re
 import numpy as np
 import pytest
 
-from isoscope._report.line_chart import GroupAxis, GroupCurve, find_offscale_nulls, render_group_chart
+from isoscope._report.line_chart import (
+    GroupAxis,
+    GroupCurve,
+    find_offscale_nulls,
+    find_offscale_values,
+    render_group_chart,
+)
 from isoscope._report.svg import Scale
 from tests.report.parsed import Parsed
 
@@ -106,3 +112,24 @@ def test_many_groups_have_smaller_marks():
     )
     assert "scale(0.7)" in drawn(many, axis=GroupAxis(Scale(0, 30), "layer", None))
     assert "scale(0.7)" not in drawn(course([0.1] * 4))
+
+
+@pytest.mark.parametrize("axis", [AXIS, ROWS], ids=["lines", "rows"])
+def test_outlier_is_labeled_at_the_edge_and_does_not_flatten_the_rest(axis):
+    flat = course([0.01, 0.02, 0.015, 0.02], 0.001)
+    outlier = course([0.012, 0.018, 0.9, 0.02], 0.001, style="hue-1")
+    text = drawn(flat, outlier, axis=axis)
+    assert find_offscale_values([flat, outlier]) == [("layer 2", 0.9)]
+    assert "0.9" in re.search(r'class="note aside"[^>]*>(.*?)<', text)[1]
+    assert len(re.findall(r"<title>layer 2: 0.9", text)) == 1
+    assert len(re.findall(r'class="at ', text)) == 8
+    if axis is AXIS:
+        heights = [float(y) for y in re.findall(r'<svg x="[\d.]+%" y="([\d.]+)%"', text)]
+        assert min(heights) >= 0
+        assert np.ptp(heights) > 40
+
+
+def test_no_value_is_an_outlier_if_the_others_are_zero_or_there_are_few_values():
+    assert find_offscale_values([course([0, 0, 0.9, 0]), course([0, 0, 0, 0])]) == []
+    assert find_offscale_values([course([0.01, 0.02, 0.9, 0.01])]) == []
+    assert find_offscale_values([course([0.1, 0.2, 0.3, 0.4]), course([0.1, 0.2, 0.3, 0.5])]) == []

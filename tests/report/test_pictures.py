@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.spatial.distance import pdist
+from scipy.spatial.distance import pdist, squareform
 from threadpoolctl import threadpool_limits
 
 import isoscope
@@ -112,3 +112,36 @@ def test_two_dimensional_data_have_zero_third_coordinate(rng):
     found = isoscope.audit(rng.standard_normal((40, 2))).pictures
     assert (found.points[:, 2] == 0).all()
     assert found.explained_variance[2] == 0
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+@pytest.mark.parametrize("sample", [20_000, 120])
+def test_neighbors_are_the_nearest_drawn_points_in_the_full_space(X, metric, sample):
+    X[7] = 0  # has no cosine
+    found = isoscope.audit(X, metric=metric, sample=sample).pictures
+    drawn = X[found.rows]
+    if metric == "cosine":
+        usable = drawn.any(axis=1)
+        drawn = drawn / np.where(usable, np.linalg.norm(drawn, axis=1), 1)[:, None]
+    else:
+        usable = np.ones(len(drawn), bool)
+    distances = squareform(pdist(drawn))
+    np.fill_diagonal(distances, np.inf)
+    distances[:, ~usable] = np.inf
+    expected = np.argsort(distances, axis=1)[:, :10]
+    assert found.neighbor_metric == metric
+    np.testing.assert_array_equal(found.neighbors[usable], expected[usable])
+    assert (found.neighbors[~usable] == -1).all()
+    nearest = np.take_along_axis(distances, expected, 1)
+    scores = 1 - nearest**2 / 2 if metric == "cosine" else nearest
+    np.testing.assert_allclose(found.neighbor_scores[usable], scores[usable], atol=1e-6)
+
+
+def test_points_have_the_ids_of_their_rows(X):
+    ids = np.array([f"id {i}" for i in range(300)])
+    found = isoscope.audit(X, ids=ids, sample=120).pictures
+    assert found.ids.tolist() == ids[found.rows].tolist()
+    grouped = isoscope.audit(X, ids=ids, by=np.arange(300) % 2)
+    for group in grouped.groups.values():
+        assert group.pictures.ids.tolist() == ids[group.pictures.rows].tolist()
+    assert isoscope.audit(X).pictures.ids is None

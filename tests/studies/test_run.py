@@ -1,5 +1,6 @@
 """What all studies share: arms that are kept, settings that are compared, what is written."""
 
+import dataclasses
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from isoscope._core.errors import FileFormatError
 from isoscope._io.files import lock_folder
 from isoscope.studies import run as running
 from isoscope.studies.formatting import figure_name, file_name
+from isoscope.studies.page import render_study_page
 from isoscope.studies.study import Row, Table, Value
 from tests.studies.counting import Counting
 
@@ -384,6 +386,19 @@ def test_page_and_summary_are_escaped(tmp_path):
         drawn = ElementTree.parse(tmp_path / "run" / "figures" / f"{name}.svg").getroot()
         assert drawn.tag == "{http://www.w3.org/2000/svg}svg"
         assert not re.search(r"[\s()]", name)
+
+
+def test_page_begins_with_the_claims_and_folds_long_tables(tmp_path):
+    done = run(tmp_path / "run")
+    page = (tmp_path / "run" / "page.html").read_text()
+    assert "<h1>1 of 2 claims hold here, 1 was not tested.</h1>" in page
+    sections = re.findall(r'<section id="(\w+)"', page)
+    assert [name for name in sections if name in ("claims", "figures", "numbers")] == ["claims", "figures", "numbers"]
+    assert "<details" not in page
+    table = done.outcome.tables[0]
+    long = dataclasses.replace(done.outcome, tables=[dataclasses.replace(table, rows=[*table.rows] * 5)])
+    page = render_study_page(done.study, long, done.facts)
+    assert re.search(r"<details[^>]*><summary>Show all \d+ rows</summary><div[^>]*><table", page)
 
 
 def test_folder_of_earlier_version_resumes_or_raises(tmp_path):

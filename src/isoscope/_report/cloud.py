@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +23,16 @@ if TYPE_CHECKING:
 MAX_GROUPS = 20
 """The largest number of groups with their own color and shape; the rest are "others"."""
 HUES = 7
-"""Number of group colors in colors.css; each time they are used up, the shape changes."""
+"""Number of group colors in colors.css."""
+SHAPES = ("disc", "square", "ring")
+"""The shapes of points. A slot has the color `slot % HUES` and the shape `slot % len(SHAPES)`: neighboring slots
+differ in both, and no two of the `MAX_GROUPS` slots look alike."""
 SHADES = 6
 """Number of colors of a continuous scale in colors.css."""
 
 _SHARED_COLORINGS = ("kinds", "labels", "frequency", "clusters", "lengths")  # in the order of the buttons
-_SHAPES = ("disc", "square", "ring")
+_SHOWN_NEIGHBORS = 5
+_MAX_NAME_LENGTH = 24  # characters of a name that is written into the cloud
 
 
 @dataclass(frozen=True)
@@ -204,7 +208,7 @@ def points_by_class(way: CategoricalColoring | ContinuousColoring) -> list[tuple
 
 def _css_class(slot: int) -> str:
     """Return the color and the shape of a slot as CSS classes."""
-    return "other disc" if slot < 0 else f"hue-{slot % HUES} {_SHAPES[slot // HUES]}"
+    return "other disc" if slot < 0 else f"hue-{slot % HUES} {SHAPES[slot % len(SHAPES)]}"
 
 
 def render_color_legend(way: CategoricalColoring | ContinuousColoring) -> Markup:
@@ -290,6 +294,20 @@ def render_interactive_cloud(
         tag("button", "Rotate freely", type="button", data_hold=True, aria_pressed="false", class_="for-touch"),
         class_="controls live",
     )
+    tools = tag(
+        "div",
+        tag(
+            "label",
+            "Find ",
+            tag("input", type="search", data_find=True, placeholder="text, label, id or row", autocomplete="off"),
+            class_="find",
+        ),
+        tag("span", data_matches=True, role="status", class_="size"),
+        tag("button", "Select matches", type="button", data_take=True, hidden=True),
+        tag("button", "Lasso", type="button", data_lasso=True, aria_pressed="false"),
+        tag("button", "Names", type="button", data_names=True, aria_pressed="true"),
+        class_="controls live",
+    )
     stage = tag(
         "div",
         tag(
@@ -308,23 +326,29 @@ def render_interactive_cloud(
         "p",
         tag(
             "span",
-            "Drag to rotate, hold Ctrl and scroll to zoom, and hover over a point to read it. ",
+            "Drag to rotate, hold Ctrl and scroll to zoom, hover over a point to read it, and click it to list its "
+            "nearest neighbors. ",
             class_="for-mouse",
         ),
         tag(
             "span",
-            "Swipe sideways to rotate, pinch to zoom, and tap a point to read it. With “Rotate freely”, swiping up and "
-            "down rotates instead of scrolling. ",
+            "Swipe sideways to rotate, pinch to zoom, and tap a point to list its nearest neighbors. With “Rotate "
+            "freely”, swiping up and down rotates instead of scrolling. ",
             class_="for-touch",
         ),
-        "Keys: arrows rotate, + and − zoom, 0 resets the view, N and P select the next and the previous point.",
+        "With “Lasso”, drag around points to select them and export their ids. "
+        "Keys: arrows rotate, + and − zoom, 0 resets the view, N and P go to the next and the previous point, Enter "
+        "lists its neighbors, S adds it to the selection.",
         id=f"{identity}-keys",
         class_="hint live",
     )
     return tag(
         "div",
         controls,
+        tools,
         stage,
+        tag("div", class_="picked live", hidden=True, data_picked=True),
+        tag("div", class_="picked live", hidden=True, data_selection=True),
         legend,
         tag("ul", class_="legend live"),
         keys,
@@ -385,11 +409,36 @@ def _draw_static_cloud(
     return tag(
         "svg",
         *draw_points(across, down, way),
+        *_draw_names(across, down, way),
         viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
         role="img",
         aria_label=f"Points along two principal components. {caption}".rstrip(),
         class_=class_,
     )
+
+
+def _draw_names(
+    across: np.ndarray, down: np.ndarray, way: CategoricalColoring | ContinuousColoring
+) -> Iterator[Markup]:
+    """Write each name at the median of its points; a name that would overlap a larger group's name is left out."""
+    if not isinstance(way, CategoricalColoring):
+        return
+    slots = way.point_slots
+    placed: list[tuple[float, float, float]] = []
+    for slot in range(int(way.slots.max(initial=-1)) + 1):
+        members = slots == slot
+        if not members.any():
+            continue
+        name = way.names[int(np.flatnonzero(way.slots == slot)[0])]
+        name = name if len(name) <= _MAX_NAME_LENGTH else name[: _MAX_NAME_LENGTH - 1] + "…"
+        half = 5 * len(name) + 4
+        x = min(max(float(np.median(across[members])), half), _WIDTH - half)
+        middle = float(np.median(down[members]))
+        for y in (middle + step for step in (0, -20, 20, -40, 40)):
+            if 18 < y < _HEIGHT - 6 and all(abs(x - a) > half + b or abs(y - c) > 19 for a, b, c in placed):
+                placed.append((x, half, y))
+                yield tag("text", name, x=format_coordinate(x), y=format_coordinate(y), class_="note name")
+                break
 
 
 def draw_points(
@@ -422,9 +471,17 @@ def encode_cloud(p: Pictures, ways: Sequence[CategoricalColoring | ContinuousCol
     """Return the data for the script; coordinates are 16-bit integers, scaled to a maximum of 32767."""
     greatest = float(np.abs(p.points).max(initial=0)) or 1.0
     coordinates = np.rint(p.points / greatest * 32767).astype("<i2")
+    neighbors = scores = None
+    if p.neighbors is not None and p.neighbor_scores is not None:
+        neighbors = p.neighbors[:, :_SHOWN_NEIGHBORS].tolist()
+        scores = [[float(f"{each:.3g}") for each in row] for row in p.neighbor_scores[:, :_SHOWN_NEIGHBORS].tolist()]
     return {
         "points": b64encode(coordinates.tobytes()).decode("ascii"),
         "rows": p.rows.tolist(),
+        "ids": None if p.ids is None else [str(each) for each in p.ids.tolist()],
+        "neighbors": neighbors,
+        "scores": scores,
+        "metric": p.neighbor_metric,
         "text": p.text,
         "axes": _axis_names(p),
         "colorings": [way.to_dict() for way in ways],

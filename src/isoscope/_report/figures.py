@@ -104,7 +104,7 @@ def _scatter_groups(ax: Axes, along: list[np.ndarray], codes: np.ndarray, names:
         cast("Any", ax).scatter(*(a[rest] for a in along), s=8, color=palette()["other"], alpha=0.5, label="others")
     for slot, code in enumerate(largest.tolist()):
         name = names[code] if names is not None else f"cluster {slot + 1}"
-        look = {"color": palette()[f"hue-{slot % _HUES}"], "marker": _MARKERS[slot // _HUES]}
+        look = {"color": palette()[f"hue-{slot % _HUES}"], "marker": _MARKERS[slot % len(_MARKERS)]}
         members = codes == code
         cast("Any", ax).scatter(*(a[members] for a in along), s=8, label=escape_label(name), **look)
     ax.legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1.02, 0.5))

@@ -4,8 +4,7 @@
 
   const room = document.querySelector("[data-gallery]");
   if (!room) return;
-  const { Cloud, HUES, read, slotsOf } = window.isoscope;
-  const SHAPES = ["disc", "square", "ring"];
+  const { Cloud, HUES, SHAPES, read, slotsOf } = window.isoscope;
   const texts = read("gallery-texts");
   const stage = room.querySelector("dialog");
   let [cloud, key] = [null, room.querySelector("[data-color]").dataset.color];
@@ -35,7 +34,7 @@
 
   const look = (slot, names) => {
     if (!names) return `shade-${slot}`;
-    return slot < 0 ? "other disc" : `hue-${slot % HUES} ${SHAPES[Math.floor(slot / HUES)]}`;
+    return slot < 0 ? "other disc" : `hue-${slot % HUES} ${SHAPES[slot % SHAPES.length]}`;
   };
 
   const paint = (still) => {

@@ -18,13 +18,20 @@ from isoscope._report.html import (
     document,
     join_markup,
     render_definition_list,
+    render_heading,
     render_notebook_table,
     render_scrollable,
     render_table_head,
     section,
     tag,
 )
-from isoscope._report.line_chart import GroupAxis, GroupCurve, find_offscale_nulls, render_group_chart
+from isoscope._report.line_chart import (
+    GroupAxis,
+    GroupCurve,
+    find_offscale_nulls,
+    find_offscale_values,
+    render_group_chart,
+)
 from isoscope._report.narrate import (
     capitalize,
     describe_groups,
@@ -33,7 +40,6 @@ from isoscope._report.narrate import (
     format_group_name,
     group_noun,
     has_numeric_groups,
-    interleave_separators,
     join_words,
     plural_group_noun,
     spell_number,
@@ -45,6 +51,7 @@ from isoscope.auditing.finding import VERDICTS, format_number
 if TYPE_CHECKING:
     from isoscope._report.grouped_panels import Panel, Trace
     from isoscope._report.html import Markup
+    from isoscope.auditing.finding import Finding
     from isoscope.auditing.grouped import GroupedAudit
 
 
@@ -70,6 +77,7 @@ def render_grouped_page(audits: Sequence[GroupedAudit]) -> str:
     _check_audits(audits)
     axis = _choose_axis(audits)
     panels, zero = choose_panels(audits)
+    panels.sort(key=lambda panel: _rank_panel(panel, audits), reverse=True)  # stable: equal ranks keep their order
     clouds = render_gallery(audits)
     return document(
         _format_title(audits),
@@ -114,14 +122,77 @@ def _format_title(audits: Sequence[GroupedAudit]) -> str:
 def _render_heading(audits: Sequence[GroupedAudit]) -> Markup:
     by, many = audits[0].by, len(audits)
     what = "an embedding space" if many == 1 else f"{spell_number(many)} embedding spaces"
-    names = interleave_separators([audit.source for audit in audits])
-    title = [tag("span", part, class_="and") if i % 2 else tag("bdi", part) for i, part in enumerate(names)]
-    return tag(
-        "header",
-        tag("p", f"isoscope: {what} by {by}", class_="brand"),
-        tag("h1", *title, tag("span", f" by {by}", class_="and")),
+    worst = max(audits, key=lambda audit: _rank_group(audit, _find_worst(audit)[0][0]))
+    return render_heading(
+        f"{what} by {by}",
+        _format_title(audits),
+        _format_size(audits[0]) if many == 1 else f"{many} sources",
+        *_describe_worst(worst, many > 1),
         *(_render_summary(audit, letter if many > 1 else "") for letter, audit in zip(LETTERS, audits, strict=False)),
     )
+
+
+def _rank_group(audit: GroupedAudit, name: str) -> tuple[int, ...]:
+    """Return the number of findings of a group with each verdict, the worst verdict first."""
+    found = [finding.verdict for finding in audit.groups[name].findings]
+    return tuple(found.count(verdict) for verdict in reversed(VERDICTS[1:]))
+
+
+def _find_worst(audit: GroupedAudit) -> tuple[list[str], Finding | None]:
+    """Return the groups from the worst to the best, and the worst finding of the worst group; None if all are ok.
+
+    Groups with as many findings of each verdict are ordered by how far that finding lies outside its ok range.
+    """
+    first = audit.groups[max(audit.groups, key=lambda name: _rank_group(audit, name))]
+    found = next((each for each in first.findings if each.verdict == first.verdict != "ok"), None)
+
+    def severity(name: str) -> tuple[tuple[int, ...], float]:
+        own = None if found is None else audit.groups[name].get(found.name)
+        outside = 0.0 if own is None else max(own.judged.ok[0] - own.value, own.value - own.judged.ok[1])
+        return _rank_group(audit, name), outside
+
+    names = sorted(audit.groups, key=severity, reverse=True)
+    return names, None if found is None else audit.groups[names[0]].get(found.name)
+
+
+def _describe_worst(audit: GroupedAudit, named: bool) -> tuple[str, Markup | None]:
+    """Return a headline on the worst group and its worst finding, and a paragraph with the number."""
+    names, finding = _find_worst(audit)
+    count, worst = len(names), format_group_name(audit, names[0])
+    nouns = plural_group_noun(audit) if count > 1 else group_noun(audit.by)
+    source = f" of {audit.source}" if named else ""
+    if finding is None:
+        return f"No finding needs attention in {f'any of the {count} {nouns}' if count > 1 else worst}{source}.", None
+    consequence = finding.meaning.split(". ")[0].split(": ")[0].rstrip(".")
+    consequence = consequence[:1].lower() + consequence[1:]
+    ranks = [_rank_group(audit, name) for name in names]
+    shared = int((audit.series(finding.name).verdicts == finding.verdict).sum())
+    if count == 1:
+        headline = f"{capitalize(worst)}{source}: {consequence}."
+    elif ranks[0] > ranks[1]:
+        headline = f"{capitalize(worst)} is the worst of {count} {nouns}{source}: {consequence}."
+    else:
+        every = "both" if count == 2 else f"all {count}"
+        headline = f"In {every if shared == count else f'{shared} of {count}'} {nouns}{source}, {consequence}."
+    numbers = f"{finding.title} in {worst} is {finding.shown} ({finding.range})."
+    return headline, tag("p", numbers, class_="reasons")
+
+
+def _rank_panel(panel: Panel, audits: Sequence[GroupedAudit]) -> tuple[int, ...]:
+    """Return the number of groups with each verdict in a chart, the worst verdict first."""
+    found = [
+        verdict for audit in audits for trace in panel.judged_traces for verdict in audit.series(trace.finding).verdicts
+    ]
+    return found.count("bad"), int(found.count("look") > 0)
+
+
+def _group_names(audits: Sequence[GroupedAudit]) -> list[str]:
+    """Return the names of all groups: in their order, or the worst group first if they have no order."""
+    names = list(dict.fromkeys(name for audit in audits for name in audit.groups))
+    if all(audit.ordered for audit in audits):
+        return names
+    orders = [_find_worst(audit)[0] for audit in audits]
+    return sorted(names, key=lambda name: min(order.index(name) for order in orders if name in order))
 
 
 def _render_summary(audit: GroupedAudit, letter: str) -> Markup:
@@ -130,7 +201,7 @@ def _render_summary(audit: GroupedAudit, letter: str) -> Markup:
     return tag(
         "div",
         tag("h2", f"{letter}: ", tag("bdi", audit.source)) if letter else None,
-        tag("p", _format_size(audit), class_="size"),
+        tag("p", _format_size(audit), class_="size") if letter else None,
         tag("p", " ".join(sentences) or "Nothing could be measured.", class_="reasons"),
         _render_tally(audit),
         class_="summary",
@@ -178,8 +249,7 @@ def _describe_location(audit: GroupedAudit, names: Sequence[str]) -> str:
 
 def _choose_axis(audits: Sequence[GroupedAudit]) -> GroupAxis:
     """Return the axis of the groups: their numbers, their relative depth in the model, or their names."""
-    by = audits[0].by
-    names = list(dict.fromkeys(name for audit in audits for name in audit.groups))
+    by, names = audits[0].by, _group_names(audits)
     if not all(audit.ordered for audit in audits):
         return GroupAxis(Scale(0, len(names) - 1), by, None, row_names=names)
     if not _are_all_numeric(audits):
@@ -212,7 +282,7 @@ def _group_positions(audit: GroupedAudit, audits: Sequence[GroupedAudit]) -> np.
     if _are_all_numeric(audits):
         values = np.asarray([float(audit.values[name]) for name in audit.groups])
         return values / max(float(values.max()), 1e-300) if _is_relative_depth(audits) else values
-    names = list(dict.fromkeys(name for each in audits for name in each.groups))
+    names = _group_names(audits)
     return np.asarray([float(names.index(name)) for name in audit.groups])
 
 
@@ -313,6 +383,12 @@ def _format_caption(panel: Panel, curves: Sequence[GroupCurve], audits: Sequence
     words = panel.caption or _describe_range(panel.judged_traces[0], audits)
     if any("within_clusters" in trace.path for trace in panel.traces):
         words += " Dashed lines: the mean of each cluster is subtracted."
+    outside = [
+        f"{name} ({format_number(10**value if panel.is_log10 else value, panel.form)})"
+        for name, value in find_offscale_values(curves)
+    ]
+    if outside:
+        words += f" Outside this scale: {', '.join(outside)}."
     far = [10**each if panel.is_log10 else each for each in find_offscale_nulls(curves)]
     if far:
         ends = list(dict.fromkeys(format_number(each, panel.form) for each in (min(far), max(far))))
@@ -360,7 +436,8 @@ def _render_table(audit: GroupedAudit, traces: Sequence[tuple[str, str]]) -> Mar
         titles |= {finding.name: finding.title for finding in group.findings}
     columns = [(name, form) for name, form in traces if name in titles]
     rows = []
-    for name, group in audit.groups.items():
+    for name in _group_names([audit]):
+        group = audit.groups[name]
         cells = [tag("td", f"{group.n:,}")]
         for column, form in columns:
             if column not in group:

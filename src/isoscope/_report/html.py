@@ -158,7 +158,7 @@ def render_definition_list(*rows: tuple[object, object]) -> Markup:
 
 def render_scrollable(table: Markup, *, label: str | None = None, labeled_by: str | None = None) -> Markup:
     """Return a table that scrolls sideways on a narrow screen and can be reached with the keyboard."""
-    return tag("div", table, class_="scroll", tabindex="0", role="region", aria_label=label, aria_labelledby=labeled_by)
+    return tag("div", table, class_="scroll", tabindex="0", role="group", aria_label=label, aria_labelledby=labeled_by)
 
 
 def render_table_head(*names: object) -> Markup:

@@ -36,6 +36,9 @@ MARGIN = 0.06
 """Share of the height that stays empty above and below the lines."""
 
 _MAX_REFERENCE_DISTANCE = 2.5  # relative to the range of the values; a farther reference would flatten them
+_OUTLIER_SHARE = 0.2  # the largest share of the values that may lie outside the chart
+_OUTLIER_FACTOR = 4  # they do if the chart would otherwise be this many times as high
+_MIN_SCALE_VALUES = 5  # with fewer values, none is an outlier
 _LETTER_SPACING = 0.075  # share of the height
 
 
@@ -128,13 +131,14 @@ def build_group_chart(
     ordered = _judged_last(curves)
     references = [_reference_line(curve, axis.scale, up) for curve in ordered]
     form: Literal["line", "dots"] = "line" if joined else "dots"
+    lines = [part for curve in ordered for part in _split_outliers(replace(curve.to_line(format_value), form=form), up)]
     return Chart(
         title,
         description,
         axis.scale,
         up,
-        [*references, *(replace(curve.to_line(format_value), form=form) for curve in ordered)],
-        _place_letters(curves, up),
+        [*references, *lines],
+        [*_place_letters(curves, up), *_label_outliers(curves, up, format_value)],
         x_name=axis.name,
         x_ticks=axis.ticks,
         integer_x=True,
@@ -149,6 +153,51 @@ def find_offscale_nulls(curves: Sequence[GroupCurve]) -> list[float]:
     return [float(each) for curve in curves for each in curve.null if math.isfinite(each) and not _is_on(up, each)]
 
 
+def find_offscale_values(curves: Sequence[GroupCurve]) -> list[tuple[str, float]]:
+    """Return the names and values of the points that lie outside the chart, so that they do not flatten the rest."""
+    up = _vertical_scale(curves)
+    return [
+        (name, float(value))
+        for curve in curves
+        for name, value in zip(curve.group_names, curve.estimates, strict=True)
+        if math.isfinite(value) and not _is_on(up, value)
+    ]
+
+
+def _split_outliers(line: Line, up: Scale) -> list[Line]:
+    """Return a line without marks outside the chart, and these marks as dots at its edge."""
+    far = np.isfinite(line.y) & ~((line.y >= up.low) & (line.y <= up.high))
+    if not far.any():
+        return [line]
+    joined = np.zeros(len(far), bool)
+    for part in line.segments():
+        joined[part] = line.form == "line" and part.stop - part.start > 1
+    marks = ["" if out else mark for out, mark in zip(far, line.marks or [""] * len(far), strict=True)]
+    kept = replace(line, y=np.where(far & ~joined, math.nan, line.y), marks=marks)
+    edge = np.where(far, np.clip(line.y, up.low, up.high), math.nan)
+    dots = replace(line, y=edge, low=None, high=None, name="", form="dots", marks=line.marks)
+    return [kept, dots]
+
+
+def _label_outliers(curves: Sequence[GroupCurve], up: Scale, format_value: Callable[[float], str]) -> list[Label]:
+    return [
+        Label(
+            _format_outlier(float(value), up, format_value),
+            float(x),
+            float(np.clip(value, up.low, up.high)),
+            "aside",
+            4,
+        )
+        for curve in curves
+        for x, value in zip(curve.positions, curve.estimates, strict=True)
+        if math.isfinite(value) and not _is_on(up, value)
+    ]
+
+
+def _format_outlier(value: float, up: Scale, format_value: Callable[[float], str]) -> str:
+    return f"{'↑' if value > up.high else '↓'} {format_value(float(f'{value:.3g}'))}"
+
+
 def _judged_last(curves: Sequence[GroupCurve]) -> list[GroupCurve]:
     """Return the curves in drawing order; curves with verdicts come last, so that they are on top."""
     return sorted(curves, key=lambda curve: curve.is_judged)
@@ -159,11 +208,12 @@ def _is_on(scale: Scale, value: float) -> bool:
 
 
 def _vertical_scale(curves: Sequence[GroupCurve]) -> Scale:
-    """Return a scale that includes 0, all estimates, and the intervals and references unless they are too far away."""
+    """Return a scale that includes 0, the estimates except outliers, and intervals and references that are near."""
     values, nulls = (
         np.concatenate([each[np.isfinite(each)] for each in arrays])
         for arrays in ([curve.estimates for curve in curves], [curve.null for curve in curves])
     )
+    values = _drop_outliers(values)
     low, high = min(float(values.min()), 0.0), max(float(values.max()), 0.0)
     span = (high - low) or 1.0
     ends = np.concatenate([each[np.isfinite(each)] for curve in curves for each in (curve.low, curve.high)])
@@ -172,6 +222,23 @@ def _vertical_scale(curves: Sequence[GroupCurve]) -> Scale:
     reach = _MAX_REFERENCE_DISTANCE * (high - low)
     near = nulls[(nulls <= low + reach) & (nulls >= high - reach)]
     return fit_scale([low, high, *near.tolist()], zero=True, margin=MARGIN)
+
+
+def _drop_outliers(values: np.ndarray) -> np.ndarray:
+    """Return the values without the few that would make the chart several times as high as the others need."""
+    if len(values) < _MIN_SCALE_VALUES:
+        return values
+    ordered = values[np.argsort(np.abs(values - np.median(values)), kind="stable")]
+    whole = _span_with_zero(ordered)
+    for far in range(1, int(_OUTLIER_SHARE * len(values)) + 1):
+        rest = _span_with_zero(ordered[:-far])
+        if 0 < _OUTLIER_FACTOR * rest < whole:
+            return ordered[:-far]
+    return values
+
+
+def _span_with_zero(values: np.ndarray) -> float:
+    return max(float(values.max()), 0.0) - min(float(values.min()), 0.0)
 
 
 def _reference_line(curve: GroupCurve, across: Scale, up: Scale) -> Line:
@@ -256,6 +323,15 @@ def _draw_rows(
                     continue
                 if _is_on(scale, curve.null[i]):
                     drawn.append(_draw_vertical(scale.percent(curve.null[i]), "15%", "85%", "null"))
+                value = float(curve.estimates[i])
+                if not _is_on(scale, value):
+                    edge = float(np.clip(value, scale.low, scale.high))
+                    words = f"{format_value(float(f'{value:.3g}'))} {'→' if value > scale.high else '←'}"
+                    at = {"x": scale.percent(edge), "y": y, "dy": "0.35em"}
+                    anchor = "end" if value > scale.high else None
+                    drawn.append(tag("text", words, text_anchor=anchor, class_="note aside", **at))
+                    drawn.append(draw_mark(mark, scale.percent(edge), y, style=curve.style, title=text))
+                    continue
                 if math.isfinite(curve.low[i] + curve.high[i]):
                     ends = {"x1": scale.percent(curve.low[i]), "x2": scale.percent(curve.high[i])}
                     drawn.append(tag("line", y1=y, y2=y, class_=f"whisker {curve.style}", **ends))

@@ -588,15 +588,15 @@ SCORE_LABELS = {
 
 
 def finetuning_headline(result: FineTuning) -> str:
-    """Return one sentence on whether the model has learned its task, with its main score and the baseline."""
+    """Return one sentence with the main score of a run and its baseline, and whether the model learned the task."""
     measure, task, learned = result.settings.measure, result.settings.task, result.learned
-    score = f"{SCORE_LABELS[measure]} {result.final[measure]} on the dev set"
+    score = f"{capitalize(SCORE_LABELS[measure])} {result.final[measure]} on the dev set of {task}"
     constant = "the most common class" if measure == "accuracy" else "a constant prediction"
     baseline = f"{result.baseline[measure]:.3f} for {constant}"
     if not any(learned):
-        return f"The model has not learned {task}: {score} is not above chance ({baseline})."
-    who = "The model" if all(learned) else f"{sum(learned)} of {len(learned)} seeds"
-    return f"{who} learned {task}: {score}, compared with {baseline}."
+        return f"{score} is not above chance ({baseline}): the model has not learned the task."
+    who = "the model" if all(learned) else f"{sum(learned)} of {len(learned)} seeds"
+    return f"{score}, compared with {baseline}: {who} learned the task."
 
 
 def describe_term(result: FineTuning) -> list[str]:

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from isoscope._core.pairs import nearest_neighbors
 from isoscope.auditing import nulls
 from isoscope.auditing.findings.frequency import are_words, replace_zeros, token_kinds
+from isoscope.auditing.passes import RowScaling
 from isoscope.metrics.topology import select_bars
 
 if TYPE_CHECKING:
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 
 MAX_POINTS = 3_000
 """The largest number of points that are drawn; the caption states the total."""
+
+NEIGHBORS = 10
+"""The largest number of neighbors of a point."""
 
 _MAX_TEXT_LENGTH = 160  # characters of a point's text
 _BINS = 200
@@ -67,11 +72,20 @@ class Pictures:
     """(m,) frequency of each point: from its column, or else the number of occurrences of its type."""
     kinds: np.ndarray | None
     """(m,) codes into `KINDS`; None if the rows are not tokens or words, or all of one kind."""
+    neighbors: np.ndarray | None
+    """(m, k): positions of the nearest other points in the full space, nearest first; −1 where fewer are known. None if
+    neighbors were not measured."""
+    neighbor_scores: np.ndarray | None
+    """(m, k): the cosine with each of these points, or the distance if neighbors are found by distance."""
+    neighbor_metric: str
+    """How neighbors are compared: "cosine" or "euclidean"."""
     bars: np.ndarray
     """Lengths of the bars of a sample, longest first."""
     n_significant_bars: int
     """Number of bars that stand out from noise."""
     bar_rows: int
+    ids: np.ndarray | None = None
+    """(m,): the ids of the points, if the source has ids."""
 
 
 def build_pictures(m: Measurements, findings: list[Finding]) -> Pictures:
@@ -89,6 +103,7 @@ def build_pictures(m: Measurements, findings: list[Finding]) -> Pictures:
     edges, cosines, null, nearest = _cosine_densities(m, near)
     labels, names = _label_codes(m, sample.columns.get("labels"))
     text = sample.columns.get("text")
+    neighbors, scores = _point_neighbors(m, at)
     rogue = next((f for f in findings if f.name == "rogue_dimensions"), None)
     return Pictures(
         spectrum_raw=raw / max(raw.sum(), 1e-300),
@@ -113,6 +128,9 @@ def build_pictures(m: Measurements, findings: list[Finding]) -> Pictures:
         clusters=_cluster_codes(m, at),
         frequency=_point_frequency(m, sample),
         kinds=_point_kinds(m, at),
+        neighbors=neighbors,
+        neighbor_scores=scores,
+        neighbor_metric=m.settings.metric,
         bars=m.bars,
         n_significant_bars=len(np.asarray(select_bars(m.bars))),
         bar_rows=m.bar_rows,
@@ -124,9 +142,50 @@ def subsample_points(p: Pictures, count: int) -> Pictures:
     if len(p.points) <= count:
         return p
     at = np.sort(np.random.default_rng(0).permutation(len(p.points))[:count])
-    each = ("points", "rows", "lengths", "labels", "clusters", "frequency", "kinds")
+    each = ("points", "rows", "lengths", "labels", "clusters", "frequency", "kinds", "ids", "neighbor_scores")
     fewer: dict[str, Any] = {name: None if getattr(p, name) is None else getattr(p, name)[at] for name in each}
+    if p.neighbors is not None:
+        fewer["neighbors"], fewer["neighbor_scores"] = _keep_positions(
+            p.neighbors[at], fewer["neighbor_scores"], at, len(p.points), p.neighbors.shape[1]
+        )
     return replace(p, text=None if p.text is None else [p.text[i] for i in at.tolist()], **fewer)
+
+
+def _point_neighbors(m: Measurements, at: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Return the nearest points of each drawn point in the full space, and their cosines or distances.
+
+    The lists of the audit contain rows that are not drawn. They are long enough if the sample contains all rows;
+    otherwise, the drawn points are searched.
+    """
+    if m.around is None or m.lists is None:
+        return None, None
+    usable = m.lists.asked
+    if m.complete:
+        own, indices, distances = usable, np.searchsorted(m.sample.rows, m.around.indices), m.around.distances
+    else:
+        own = at[np.isin(at, usable)]
+        scaled = RowScaling(m.settings.metric, m.sketch)
+        count = min(NEIGHBORS, len(own) - 1)
+        if count < 1:
+            return None, None
+        distances, found = nearest_neighbors(scaled(m.sample.vectors[own]), count)
+        indices, distances = own[found], distances * scaled.unit
+    rows = np.full((len(m.sample), indices.shape[1]), -1)
+    rows[own] = indices
+    scores = np.zeros(rows.shape)
+    scores[own] = 1 - distances**2 / 2 if m.settings.metric == "cosine" else distances
+    return _keep_positions(rows[at], scores[at], at, len(m.sample), NEIGHBORS)
+
+
+def _keep_positions(
+    neighbors: np.ndarray, scores: np.ndarray, kept: np.ndarray, total: int, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first `count` neighbors that are among the kept positions, renumbered, and their scores."""
+    place = np.full(total + 1, -1)
+    place[kept] = np.arange(len(kept))
+    renumbered = place[neighbors]  # −1 is the last entry, which stays −1
+    first = np.argsort(renumbered < 0, axis=1, kind="stable")[:, :count]
+    return np.take_along_axis(renumbered, first, 1), np.take_along_axis(scores, first, 1)
 
 
 def _nearest_cosines(m: Measurements) -> np.ndarray | None:

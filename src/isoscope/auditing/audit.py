@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 import numpy as np
@@ -25,6 +27,7 @@ from isoscope.stores.selection import list_layers
 if TYPE_CHECKING:
     from isoscope._core.types import Column, Metric, Missing, Seed, Zeros
     from isoscope._io.progress import Progress
+    from isoscope.stores.store import Store
 
 __all__ = ["Audit", "AuditOptions", "GroupedAudit", "audit"]
 
@@ -187,14 +190,36 @@ def audit(
                 if grouping is None:
                     measured = measure(store, queries=query_store, settings=settings, progress=report, engine=running)
                     table = RowTable.of(store, measured, report, running) if rows else None
-                    return Audit.of(
-                        measured, unusable, table, None if table is None else WorstRows.of(table, store, top)
-                    )
+                    worst = None if table is None else WorstRows.of(table, store, top)
+                    made = Audit.of(measured, unusable, table, worst)
+                    _add_ids([made], store)
+                    return made
                 by_group = measure_groups(store, grouping, by_name, settings=settings, progress=report, engine=running)
-                return GroupedAudit.of(by_group, grouping, store.name, by_name, unusable)
+                grouped = GroupedAudit.of(by_group, grouping, store.name, by_name, unusable)
+                _add_ids(grouped.groups.values(), store)
+                return grouped
             except ColumnError as error:
                 # a column that was only recognized by its name must not stop the audit: continue without it
                 if error.role not in store.guessed:
                     raise
                 unusable[error.role] = str(error)
                 store = store.without(error.role)
+
+
+def _add_ids(audits: Iterable[Audit], store: Store) -> None:
+    """Read the ids of the points that are drawn, if the store has ids."""
+    drawn = [audit for audit in audits if audit.pictures is not None]
+    if "ids" not in store.columns or not drawn:
+        return
+    rows = [audit.pictures.rows for audit in drawn if audit.pictures is not None]
+    try:
+        ids = store.column("ids", np.concatenate(rows))
+    except ColumnError:
+        if "ids" in store.guessed:  # recognized only by its name
+            return
+        raise
+    assert ids is not None
+    ends = np.cumsum([len(each) for each in rows])[:-1]
+    for audit, own in zip(drawn, np.split(ids, ends), strict=True):
+        assert audit.pictures is not None
+        audit.pictures = replace(audit.pictures, ids=own)

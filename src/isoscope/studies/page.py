@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import isoscope
 from isoscope._io.files import atomic_replace
-from isoscope._report.html import document, render_definition_list, section, tag
+from isoscope._report.html import document, render_definition_list, render_scrollable, section, tag
 from isoscope.studies.figures import render_figure, render_svg
 from isoscope.studies.formatting import (
     OBSERVATIONS,
@@ -50,10 +50,10 @@ def render_summary(study: Study, outcome: Outcome, facts: Mapping[str, Any]) -> 
         f"**{format_claim_counts(outcome.verdicts)}** {study.about}",
         render_claims(outcome.verdicts),
         *([f"## {OBSERVATIONS}", render_claims(outcome.observations)] if outcome.observations else []),
-        "## Published numbers and ours",
-        *(part for each in outcome.tables for part in _render_numbers(each)),
         *(["## Figures"] if outcome.figures else []),
         *(f"![{each.title}](figures/{figure_name(each.key)}.svg)\n\n{each.caption}" for each in outcome.figures),
+        "## Published numbers and ours",
+        *(part for each in outcome.tables for part in _render_numbers(each)),
         "## How this was run",
         "\n".join(f"- {each}" for each in [*_format_facts(facts), RULE, *outcome.notes]),
     ]
@@ -128,6 +128,7 @@ def _render_markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -
     return "\n".join([line(head), "|" + "---|" * len(head), *map(line, rows)])
 
 
+_LONG_TABLE = 8  # a table with more rows is folded
 _BADGES = {Holds.yes: "ok", Holds.partly: "look", Holds.no: "bad", Holds.undecided: "", Holds.untested: ""}
 
 
@@ -141,22 +142,23 @@ def render_study_page(study: Study, outcome: Outcome, facts: Mapping[str, Any]) 
         tag(
             "header",
             tag("p", f"isoscope study {study.name}", class_="brand"),
-            tag("h1", paper.title),
-            tag("p", f"{paper.authors}, {paper.venue} {paper.year}", class_="source"),
-            tag("p", format_claim_counts(outcome.verdicts), class_="lede"),
+            tag("p", paper.title, class_="source"),
+            tag("p", f"{paper.authors}, {paper.venue} {paper.year}", class_="size"),
+            tag("h1", format_claim_counts(outcome.verdicts)),
             tag("p", study.about, class_="reasons"),
         ),
         tag(
             "main",
             _render_claims("claims", "What the paper claims, and whether it holds here", outcome.verdicts),
             _render_claims("observations", OBSERVATIONS, outcome.observations) if outcome.observations else None,
-            section("numbers", "Published numbers and ours", *(_render_table(each) for each in outcome.tables)),
             section("figures", "Figures", *(render_figure(each) for each in outcome.figures))
             if outcome.figures
             else None,
+            section("numbers", "Published numbers and ours", *(_render_table(each) for each in outcome.tables)),
             _render_notes(outcome, facts),
         ),
         styles=["page.css", "advice.css", "training.css", "study.css"],
+        scripts=["page.js"],
     )
 
 
@@ -168,7 +170,7 @@ def _render_claims(name: str, title: str, verdicts: Sequence[Verdict]) -> Markup
         tag("tbody", *map(_render_claim, verdicts)),
         class_="trials claims",
     )
-    return section(name, title, _render_scroll(table, name))
+    return section(name, title, render_scrollable(table, labeled_by=f"{name}-title"))
 
 
 def _render_claim(verdict: Verdict) -> Markup:
@@ -186,13 +188,21 @@ def _render_table(table: Table) -> Markup:
     head = tag("thead", tag("tr", *(tag("th", each, scope="col") for each in (table.row_name, *table.columns))))
     rows = [each for row in table.rows for each in _render_rows(row, table)]
     name = f"table-{figure_name(table.key)}"
+    body = tag("table", head, tag("tbody", *rows), class_="trials")
     return tag(
         "div",
         tag("h3", f"{table.title}{f' ({table.where})' if table.where else ''}", id=f"{name}-title"),
         tag("p", table.note, class_="hint") if table.note else None,
-        _render_scroll(tag("table", head, tag("tbody", *rows), class_="trials"), name),
+        _fold(render_scrollable(body, labeled_by=f"{name}-title"), len(rows)),
         class_="study-figure",
     )
+
+
+def _fold(table: Markup, rows: int) -> Markup:
+    """Return a long table behind a line that unfolds it; printing unfolds it, too."""
+    if rows <= _LONG_TABLE:
+        return table
+    return tag("details", tag("summary", f"Show all {rows} rows"), table, class_="more")
 
 
 def _render_rows(row: Row, table: Table) -> list[Markup]:
@@ -226,10 +236,6 @@ def _render_value(value: Value | None, digits: int) -> Markup:
             f"95% interval over {len(value.seeds)} seeds: {format_number(low, digits)} to {format_number(high, digits)}"
         )
     return tag("td", format_number(value.mean, digits), tag("small", spread) if spread else None, title=title)
-
-
-def _render_scroll(table: Markup, name: str) -> Markup:
-    return tag("div", table, class_="scroll", tabindex="0", role="region", aria_labelledby=f"{name}-title")
 
 
 def _render_notes(outcome: Outcome, facts: Mapping[str, Any]) -> Markup:

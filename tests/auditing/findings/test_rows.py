@@ -69,6 +69,22 @@ def test_exact_copies_are_not_near_duplicates():
         assert (found["near_duplicates"].value, found["near_duplicates"].verdict) == (0, "ok")
 
 
+def test_copies_of_token_types_are_expected_in_an_embedding_layer():
+    generator = np.random.default_rng(0)
+    types = np.arange(300) % 60
+    table = generator.standard_normal((60, 16)).astype(np.float32)
+    found = isoscope.audit(table[types], types=types)["duplicates"]
+    assert (found.value, found.verdict, found.details["copies_of_types"]) == (0, "ok", 240)
+    assert "240 copies are expected" in found.meaning
+    table[1] = table[0]  # two types with the same vector
+    found = isoscope.audit(table[types], types=types)["duplicates"]
+    assert found.details["copies"] - found.details["copies_of_types"] == 1
+    contextual = table[types] + 0.1 * generator.standard_normal((300, 16)).astype(np.float32)
+    contextual[:60] = contextual[60:120]  # copies in a layer in which tokens of a type differ
+    found = isoscope.audit(contextual, types=types)["duplicates"]
+    assert (found.value, found.verdict, found.details["copies_of_types"]) == (0.2, "bad", 0)
+
+
 def test_a_space_without_near_duplicates_is_ok():
     found = isoscope.audit(ball())["near_duplicates"]
     assert (found.verdict, found.value, found.meaning) == ("ok", 0, "No row nearly repeats another.")

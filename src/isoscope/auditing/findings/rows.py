@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from isoscope.auditing.finding import Finding
     from isoscope.auditing.findings.evidence import Evidence
 
+_SAME_COSINE = 1e-6  # cosines of equal rows differ from 1 by rounding
 _MAX_LISTED = 20  # pairs of near-duplicates in the details
 _NEAR_SOURCE = (
     f"closer than {CLOSE_SHARE:.0%} of the typical distance, and closer than the local density explains "
@@ -127,17 +128,24 @@ def broken_rows(e: Evidence) -> Iterator[Finding]:
 def duplicates(e: Evidence) -> Iterator[Finding]:
     """Judge the share of rows that are copies of another row."""
     copies = max(e.sketch.duplicates, 0.0)
-    share = min(copies / e.n, 1.0)
+    expected = _count_type_copies(e)
+    repeats = max(copies - expected, 0.0)
+    share = min(repeats / e.n, 1.0)
     exact = e.sketch.rows.exact
     judged = Range.lower_is_better(BROKEN_LOOK, BROKEN_BAD, BROKEN_SOURCE, 0.0)
     if judged.verdict(share) == "ok":
         meaning, advice = "Few rows, if any, are copies of another row.", "Leave it."
     else:
         meaning = (
-            f"Search results contain repeats: {'' if exact else 'about '}{copies:,.0f} rows are copies of an earlier "
+            f"Search results contain repeats: {'' if exact else 'about '}{repeats:,.0f} rows are copies of an earlier "
             "row."
         )
         advice = "Remove copies before indexing, or merge identical results."
+    if expected:
+        meaning += (
+            f" All tokens of a type have the same vector, as in the embedding layer of a model; these {expected:,} "
+            "copies are expected and are not counted."
+        )
     yield e.finding(
         "duplicates",
         "Duplicate rows",
@@ -147,8 +155,16 @@ def duplicates(e: Evidence) -> Iterator[Finding]:
         meaning,
         advice,
         form="share",
-        details={"copies": copies, "exact": exact},
+        details={"copies": copies, "copies_of_types": expected, "exact": exact},
     )
+
+
+def _count_type_copies(e: Evidence) -> int:
+    """Return the number of tokens that repeat their type, if all tokens of a type have the same direction; else 0."""
+    types = e.m.types
+    if types is None or e.m.n_dropped_types or types.rows != e.n or not len(types.each):
+        return 0
+    return e.n - len(types.names) if float(types.each.min()) > 1 - _SAME_COSINE else 0
 
 
 def near_duplicates(e: Evidence) -> Iterator[Finding]:
