@@ -409,7 +409,7 @@ def _draw_static_cloud(
     return tag(
         "svg",
         *draw_points(across, down, way),
-        *_draw_names(across, down, way),
+        *(_draw_names(across, down, way) if class_ == "still" else ()),  # a small picture has no room for names
         viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
         role="img",
         aria_label=f"Points along two principal components. {caption}".rstrip(),
