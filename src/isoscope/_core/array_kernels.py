@@ -15,8 +15,8 @@ from isoscope._core.arrays import blocks
 
 MAX_ROWS = 4096
 """The largest number of rows whose pairs are compared without compiled kernels."""
-MAX_VALUES = 2**21
-"""The largest number of values that are summed without compiled kernels."""
+MAX_VALUES = 3 * 2**20
+"""The largest number of values that are summed without compiled kernels: less than a batch of a large source."""
 
 _MAX_CLOSE_PAIRS = 16  # per row of a tile; more of them are measured by the compiled kernel
 _GATHERED_VALUES = 2**17  # values that are gathered at the same time, which fit in the cache
