@@ -14,6 +14,7 @@ from isoscope._core.formulas import (
     isoscore,
     leave_one_out,
     student_interval,
+    student_quantile,
     unbiased_traces,
 )
 from tests.conftest import tolerance
@@ -125,3 +126,13 @@ def test_interval_matches_student():
     np.testing.assert_allclose([low, high], t.interval(0.9, 7, loc=2.0, scale=0.5), rtol=tolerance(np.float64))
     assert student_interval(2.0, np.inf, 0.9, 7) == (-np.inf, np.inf)
     assert student_interval(2.0, np.nan, 0.9, 7) == (-np.inf, np.inf)
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95, 0.99, 0.9999])
+def test_student_quantiles_agree_with_scipy(confidence):
+    from scipy.special import stdtrit
+
+    degrees = np.asarray([*range(1, 40), 99, 100, 499, 500, 501, 502, 1_000, 19_999, 10**6])
+    found = [student_quantile(int(each), confidence) for each in degrees]
+    np.testing.assert_allclose(found, stdtrit(degrees, 0.5 + confidence / 2), rtol=1e-10)
+    assert student_quantile(0, confidence) == np.inf

@@ -56,10 +56,8 @@ class CosineCounter:
         self._all: list[tuple[np.ndarray, np.ndarray]] = []
         self._idle: list[tuple[np.ndarray, np.ndarray]] = []  # so that each thread adds to counts of its own
 
-    def add(self, squared: np.ndarray, diagonal: bool) -> None:
-        """Add a tile of squared distances; in a diagonal tile, count each pair once."""
-        from isoscope._core.kernels import count_cosines
-
+    def add(self, squared: np.ndarray, diagonal: bool, kernels: Any) -> None:
+        """Add a tile of squared distances, with these kernels; in a diagonal tile, count each pair once."""
         self._rule = rule = _binning(squared.dtype)
         with self._lock:
             if not self._idle:
@@ -67,7 +65,7 @@ class CosineCounter:
                 self._idle.append(self._all[-1])
             counts, beyond = self._idle.pop()
         bits = squared.view(rule.integers)
-        count_cosines(bits, rule.shift, rule.first, diagonal, counts, rule.marks, squared, rule.limits, beyond)
+        kernels.count_cosines(bits, rule.shift, rule.first, diagonal, counts, rule.marks, squared, rule.limits, beyond)
         with self._lock:
             self._idle.append((counts, beyond))
 

@@ -10,10 +10,14 @@ vectors u = x/‖x‖.
 from __future__ import annotations
 
 import math
+from functools import cache
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from isoscope._core.arrays import Array
+
+_MOST_SUMMED_DEGREES = 500  # degrees of freedom up to which Student's distribution is summed up term by term
 
 
 class Traces(NamedTuple):
@@ -234,7 +238,48 @@ def jackknife_error(left: Any) -> float:
 
 def student_interval(value: float, spread: float, confidence: float, degrees: int) -> tuple[float, float]:
     """Return the bounds of Student's confidence interval around `value`, given the standard error `spread`."""
-    from scipy.special import stdtrit
-
-    reach = float(stdtrit(degrees, 0.5 + confidence / 2)) * spread
+    reach = student_quantile(degrees, confidence) * spread
     return (value - reach, value + reach) if math.isfinite(reach) else (-math.inf, math.inf)
+
+
+@cache
+def student_quantile(degrees: int, confidence: float) -> float:
+    """Return t such that Student's distribution lies between −t and t with the probability `confidence`.
+
+    The relative error is below 1e-10. Importing scipy.special would take 0.2 s.
+
+    >>> round(student_quantile(4, 0.95), 6)
+    2.776445
+    """
+    if degrees < 1:
+        return math.inf
+    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    if degrees > _MOST_SUMMED_DEGREES:  # the expansion of Cornish and Fisher; Abramowitz and Stegun, 26.7.5
+        n, s = degrees, z * z
+        first = (s + 1) / (4 * n)
+        second = (5 * s**2 + 16 * s + 3) / (96 * n**2)
+        third = (3 * s**3 + 19 * s**2 + 17 * s - 15) / (384 * n**3)
+        fourth = (79 * s**4 + 776 * s**3 + 1482 * s**2 - 1920 * s - 945) / (92160 * n**4)
+        return z * (1 + first + second + third + fourth)
+    log_scale = math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2) - math.log(degrees * math.pi) / 2
+    t = z
+    for _ in range(100):  # Newton's method; the probability is concave in t, so t only increases
+        density = 2 * math.exp(log_scale - (degrees + 1) / 2 * math.log1p(t * t / degrees))
+        step = (confidence - _student_probability(degrees, t)) / density
+        t += step
+        if abs(step) <= 1e-13 * t:
+            break
+    return t
+
+
+def _student_probability(degrees: int, t: float) -> float:
+    """Return the probability that Student's distribution lies between −t and t; Abramowitz and Stegun, 26.7.3."""
+    angle = math.atan(t / math.sqrt(degrees))
+    odd = degrees % 2
+    term = math.cos(angle) if odd else 1.0
+    total = 0.0
+    for k in range(2 + odd, degrees + 1, 2):
+        total += term
+        term *= math.cos(angle) ** 2 * (k - 1) / k
+    total *= math.sin(angle)
+    return 2 / math.pi * (angle + total) if odd else total

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import nullcontext
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from isoscope._core import array_kernels
+from isoscope._core.array_kernels import pair_kernels
 from isoscope._core.arrays import blocks, check_integer
 from isoscope._core.errors import ParameterError
 from isoscope._core.memory import tile_bytes
@@ -31,6 +33,7 @@ _QUERY_BLOCK = 160  # queries of a block: a few hundred queries use several core
 _MAX_SQUARED_DISTANCE = 1e30  # larger than any squared distance here, but within the range of float32
 # Up to this number of rows, a tile is faster without BLAS, whose idle threads would compete with those of torch.
 _MAX_ROWS_WITHOUT_BLAS = 96
+_MAX_ROWS_OF_ONE_TREE = 2048  # up to this number of rows, the tree is computed from all pairs, by NumPy
 
 
 def tile_rows(itemsize: int, max_memory: int) -> int:
@@ -55,7 +58,7 @@ class _RowBlocks:
 
     def __init__(self, X: np.ndarray, *, max_memory: int, tiles_each: int = 1):
         X, self.unit = scale_to_safe_range(X)
-        self.X = np.ascontiguousarray(X)
+        self.X, self.kernels = np.ascontiguousarray(X), pair_kernels(len(X))
         self.slices = list(blocks(len(X), tile_rows(X.dtype.itemsize * tiles_each, max_memory)))
         if len(X) <= _MAX_ROWS_WITHOUT_BLAS:
             return
@@ -65,15 +68,27 @@ class _RowBlocks:
 
     def squared_distances(self, a: slice | np.ndarray, b: slice) -> np.ndarray:
         """Return the squared distances between the rows in `a` and the rows in `b`, two selections of rows."""
-        from isoscope._core.kernels import pairwise_squared_distances, products_to_squared_distances
-
         if len(self.X) <= _MAX_ROWS_WITHOUT_BLAS:
+            from isoscope._core.kernels import pairwise_squared_distances
+
             squared = np.empty((len(self.X), len(self.X)), self.X.dtype)
             pairwise_squared_distances(self.X, squared)
             return squared[a, b]
         tile: np.ndarray = self.centered[a] @ self.centered[b].T
-        products_to_squared_distances(tile, self.X[a], self.X[b], self.norms[a], self.norms[b], self.near)
+        self.kernels.products_to_squared_distances(tile, self.X[a], self.X[b], self.norms[a], self.norms[b], self.near)
         return tile
+
+    def all_squared_distances(self) -> np.ndarray:
+        """Return the squared distances of all pairs of a few rows."""
+        squared = np.empty((len(self.X), len(self.X)), self.X.dtype)
+
+        def fill(pair: tuple[int, int]) -> None:
+            a, b = self.slices[pair[0]], self.slices[pair[1]]
+            squared[a, b] = self.squared_distances(a, b)
+            squared[b, a] = squared[a, b].T
+
+        run_all(map_in_threads(fill, _upper(len(self.slices)), len(self.slices)))
+        return squared
 
 
 def nearest_neighbors(
@@ -90,9 +105,8 @@ def nearest_neighbors(
     are ordered by index, so the result does not depend on the order of the tiles. If several rows are tied at the k-th
     distance, rounding decides which of them are returned.
     """
-    from isoscope._core.kernels import keep_nearest, keep_nearest_of_both, neighbor_distances
-
     points = _RowBlocks(X, max_memory=max_memory)
+    kernels = points.kernels
     queries = np.arange(len(X)) if rows is None else rows
     distances = np.full((len(queries), k), np.inf, X.dtype)
     indices = np.full((len(queries), k), len(X), np.int64)
@@ -103,18 +117,18 @@ def nearest_neighbors(
         a, b = points.slices[i], points.slices[j]
         tile = points.squared_distances(a, b)
         if cosines is not None:
-            cosines.add(tile, i == j)
+            cosines.add(tile, i == j, kernels)
         with locks[i]:
             if i == j:
-                keep_nearest(tile, queries[a], b.start, distances[a], indices[a])
+                kernels.keep_nearest(tile, queries[a], b.start, distances[a], indices[a])
                 return
             with locks[j]:  # i < j, so no two threads wait for each other
-                keep_nearest_of_both(tile, a.start, b.start, distances[a], indices[a], distances[b], indices[b])
+                kernels.keep_nearest_of_both(tile, a.start, b.start, distances[a], indices[a], distances[b], indices[b])
 
     def offer_all(part: slice) -> None:
         own = queries[part]
         for b in points.slices:
-            keep_nearest(points.squared_distances(own, b), own, b.start, distances[part], indices[part])
+            kernels.keep_nearest(points.squared_distances(own, b), own, b.start, distances[part], indices[part])
 
     if rows is None:
         run_all(map_in_threads(offer_both, _upper(len(points.slices)), len(points.slices)))
@@ -123,7 +137,7 @@ def nearest_neighbors(
         run_all(map_in_threads(offer_all, parts, len(parts)))
 
     def finish(part: slice) -> None:
-        neighbor_distances(points.X, queries[part], distances[part], indices[part])
+        kernels.neighbor_distances(points.X, queries[part], distances[part], indices[part])
         order = np.lexsort((indices[part], distances[part]))
         distances[part] = np.take_along_axis(distances[part], order, axis=1)
         indices[part] = np.take_along_axis(indices[part], order, axis=1)
@@ -229,7 +243,7 @@ class NeighborSearch:
 
     def offer(self, rows: np.ndarray, first: int, usable: np.ndarray) -> None:
         """Search a chunk of finite rows, numbered from `first`; rows that are not `usable` are skipped."""
-        from isoscope._core.kernels import keep_nearest, products_to_squared_distances
+        from isoscope._core import kernels
 
         rows = np.ascontiguousarray(rows, dtype=self.queries.dtype)
         centered, norms = self._center_rows(rows)
@@ -238,10 +252,12 @@ class NeighborSearch:
         def offer_part(part: slice) -> None:
             for b in blocks(len(rows), self.rows):
                 tile = self.centered[part] @ centered[b].T
-                products_to_squared_distances(tile, self.queries[part], rows[b], self.norms[part], norms[b], self.near)
+                kernels.products_to_squared_distances(
+                    tile, self.queries[part], rows[b], self.norms[part], norms[b], self.near
+                )
                 if self.cosines is not None:
-                    self.cosines.add(tile, False)
-                keep_nearest(tile, self.own[part], first + b.start, self.distances[part], self.indices[part])
+                    self.cosines.add(tile, False, kernels)
+                kernels.keep_nearest(tile, self.own[part], first + b.start, self.distances[part], self.indices[part])
 
         parts = list(blocks(len(self.queries), self.rows))
         run_all(map_in_threads(offer_part, parts, len(parts)))
@@ -267,16 +283,14 @@ def spanning_tree(X: np.ndarray, *, max_memory: int = MAX_MEMORY) -> tuple[np.nd
     The tree is contained in the union of the trees of all pairs of blocks. One pass over the tiles computes these, and
     Kruskal's algorithm finds the tree among their edges.
     """
-    from isoscope._core.kernels import merge_block_trees, prim_tree
+    points = _RowBlocks(X, max_memory=max_memory, tiles_each=2)
+    n, itemsize = len(X), X.dtype.itemsize
+    if _MAX_ROWS_WITHOUT_BLAS < n <= _MAX_ROWS_OF_ONE_TREE and n * n * itemsize <= tile_bytes(max_memory):
+        return _measure_edges(points, _prim(points.all_squared_distances(), array_kernels)[0])
+    from isoscope._core import kernels
 
     def block_tree(part: slice) -> tuple[np.ndarray, np.ndarray]:
-        n = part.stop - part.start
-        edges, weights = np.empty((n - 1, 2), np.int64), np.empty(n - 1, X.dtype)
-        if n > 1:
-            prim_tree(points.squared_distances(part, part), edges, weights, *_tree_memory(n, X.dtype))
-        return edges, weights
-
-    points = _RowBlocks(X, max_memory=max_memory, tiles_each=2)
+        return _prim(points.squared_distances(part, part), kernels)
 
     trees = list(map_in_threads(block_tree, points.slices, len(points.slices)))
     if len(trees) == 1:
@@ -290,7 +304,7 @@ def spanning_tree(X: np.ndarray, *, max_memory: int = MAX_MEMORY) -> tuple[np.nd
         tile = points.squared_distances(a, b)
         edges, weights = np.empty((n - 1, 2), np.int64), np.empty(n - 1, X.dtype)
         within = 2 * (n - 2)  # both ends of each edge of the two trees
-        merge_block_trees(
+        kernels.merge_block_trees(
             tile,
             np.ascontiguousarray(tile.T),
             trees[i][0],
@@ -317,6 +331,15 @@ def spanning_tree(X: np.ndarray, *, max_memory: int = MAX_MEMORY) -> tuple[np.nd
             kept, kept_weights = _kruskal(np.concatenate(pool), np.concatenate(pool_weights), len(X))
             pool, pool_weights, pool_size = [kept], [kept_weights], len(kept)
     return _measure_edges(points, _kruskal(np.concatenate(pool), np.concatenate(pool_weights), len(X))[0])
+
+
+def _prim(squared: np.ndarray, kernels: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the edges of the minimum spanning tree of a few points, and their squared lengths."""
+    n = len(squared)
+    edges, weights = np.empty((n - 1, 2), np.int64), np.empty(n - 1, squared.dtype)
+    if n > 1:
+        kernels.prim_tree(squared, edges, weights, *_tree_memory(n, squared.dtype))
+    return edges, weights
 
 
 def _tree_memory(n: int, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from isoscope._core.array_kernels import pair_kernels
 from isoscope._core.arrays import blocks
 from isoscope._core.pairs import scale_to_safe_range
 from isoscope._core.threads import map_in_threads, run_all
@@ -37,8 +38,7 @@ def list_overlaps(rows: np.ndarray, asked: np.ndarray, k: int) -> dict[tuple[str
     >>> {pair: share.tolist() for pair, share in list_overlaps(X, np.asarray([0]), 1).items()}
     {('cosine', 'inner_product'): [0.0], ('cosine', 'euclidean'): [1.0], ('inner_product', 'euclidean'): [0.0]}
     """
-    from isoscope._core.kernels import count_shared_neighbors
-
+    kernels = pair_kernels(len(rows))
     rows = scale_to_safe_range(rows)[0]
     mean = rows.mean(axis=0, dtype=np.float64)
     rows = rows - mean.astype(rows.dtype)
@@ -53,7 +53,7 @@ def list_overlaps(rows: np.ndarray, asked: np.ndarray, k: int) -> dict[tuple[str
     def compare(part: slice) -> None:
         own = asked[part]
         products = rows[own] @ rows.T
-        count_shared_neighbors(
+        kernels.count_shared_neighbors(
             products, own, k, along[own] + mean @ mean, along, squares / 2, inverse_lengths, shared[part]
         )
 

@@ -241,14 +241,16 @@ def _means_are_connected(units: np.ndarray, codes: np.ndarray) -> bool:
 
     Then there is one space, and nothing else needs to be computed.
     """
-    from scipy.sparse.csgraph import connected_components
-
     counts = np.bincount(codes)
     large = np.flatnonzero(counts >= _LEAST_ROWS)
     means = (_members(codes, len(counts)).T @ units)[large]
     means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
     # twice the limit: the mean of a mixed cluster lies between the means of two spaces
-    return int(connected_components(means @ means.T > 2 * MAX_MEAN_COSINE)[0]) == 1
+    linked = means @ means.T > 2 * MAX_MEAN_COSINE
+    reached = np.arange(len(means)) == 0
+    for _ in large:
+        reached |= linked[reached].any(axis=0)
+    return bool(len(large) and reached.all())
 
 
 class _Covariances:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from isoscope._core.array_kernels import sum_kernels
 from isoscope._core.arrays import TILE_BYTES, blocks
 
 LEAST_EIGENVALUE = 1e-3
@@ -41,8 +42,7 @@ class RowSums(NamedTuple):
     @classmethod
     def of(cls, X: np.ndarray) -> RowSums:
         """Return the sums over the rows of a float32 or float64 array."""
-        from isoscope._core.kernels import add_row_sums
-
+        add_row_sums = sum_kernels(X.size).add_row_sums
         n, d = X.shape
         pivot, keys, sums = _pivot(X), _hash_keys(d), np.zeros((5, d))
         norms, squares, hashes = np.empty(n), np.empty(n), np.empty(n, np.uint64)
@@ -74,8 +74,7 @@ def hash_rows(X: np.ndarray) -> np.ndarray:
     >>> first == second, first == third
     (True, False)
     """
-    from isoscope._core.kernels import add_row_sums
-
+    add_row_sums = sum_kernels(X.size).add_row_sums
     n, d = X.shape
     hashes, keys, zeros, sums = np.empty(n, np.uint64), _hash_keys(d), np.zeros(d), np.zeros((5, d))
     for part in blocks(n, _tile_rows(d)):
