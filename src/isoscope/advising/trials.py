@@ -130,10 +130,10 @@ class _Part:
             clusters: ClusterCenter = self._share(
                 tuple(settings.values()), lambda: ClusterCenter(**settings).fit(self._take())
             )
-            return clusters if type(repair) is ClusterCenter else repair.fit_to_clusters(clusters, self._take())
+            return clusters if type(repair) is ClusterCenter else repair._fit_to_clusters(clusters, self._take())
         if _is_affine_chain(repair) and len(repair.steps) > 1 and len(self.rows) == self.sketch.n:
             first, total = self._share(repr(repair.steps[:-1]), lambda: self._fit_first_steps(repair))
-            return repair.fit_last(first, total)
+            return repair._fit_last(first, total)
         repair.fit(self._take())
         return repair
 

@@ -68,7 +68,7 @@ class Chain(Repair):
         self.steps_ = steps
         return self
 
-    def fit_last(self, fitted: list[Repair], total: Sketch) -> Self:
+    def _fit_last(self, fitted: list[Repair], total: Sketch) -> Self:
         """Fit the last step to the sketch of the vectors that the other steps, which are fitted, return."""
         self._check_parameters()
         self.steps_ = [*fitted, clone(self.steps[-1]).fit(total)]

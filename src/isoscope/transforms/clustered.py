@@ -101,7 +101,7 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         with single_threaded_blas():  # most products are small, and our own threads work on the large ones
             return self._fit_rows(X, for_clusters)
 
-    def fit_to_clusters(self, other: ClusterCenter, X: np.ndarray) -> Self:
+    def _fit_to_clusters(self, other: ClusterCenter, X: np.ndarray) -> Self:
         """Fit to the clusters that another repair has found in the rows of X, without running the clusterer again."""
         self._check_parameters()
         X = np.asarray(check_rows(self, X, dtype=FLOATS))
