@@ -149,14 +149,14 @@ def ndcg(found: np.ndarray, judged: dict[int, float], depth: int = NDCG_DEPTH) -
     >>> ndcg(np.array([7, 3]), {3: 1.0})
     0.6309297535714575
     """
-    gains = [judged.get(int(document), 0.0) for document in found[:depth]]
+    gains = [judged.get(document, 0.0) for document in found[:depth].tolist()]
     best = sorted(judged.values(), reverse=True)[:depth]
     return _dcg(gains) / _dcg(best)
 
 
 def recall(found: np.ndarray, judged: dict[int, float]) -> float:
     """Return the share of the relevant documents that were found."""
-    return sum(int(document) in judged for document in found) / len(judged)
+    return len(judged.keys() & found.tolist()) / len(judged)
 
 
 def _dcg(gains: list[float]) -> float:

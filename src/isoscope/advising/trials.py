@@ -201,7 +201,8 @@ def _score_candidate(task: Task, candidate: Candidate, repair: Repair, parts: _P
 def _measure_shape(task: Task, candidate: Candidate, parts: _Parts) -> dict[str, float]:
     """Return the repaired space's IsoScore, mean cosine and label silhouette, on rows not used to fit the repair."""
     repair = parts.shape.fit(candidate.repair)
-    Y = repair.transform(task.rows.vectors[parts.held_out]).astype(np.float64)
+    Y = repair.transform(task.rows.vectors[parts.held_out])
+    Y = Y if Y.dtype.itemsize >= 4 else Y.astype(np.float32)
     found = {}
     if len(Y) >= 4 and Y.shape[1] > 1 and np.ptp(Y, axis=0).any():
         found["isoscore"] = float(isoscore(Y, unbiased=True))

@@ -258,7 +258,7 @@ def run_lloyd(X: np.ndarray, centers: np.ndarray, *, least_move: float = 0.0) ->
 
     def place(rows: np.ndarray) -> np.ndarray:
         """Find the nearest center of each row and bound its distances; return the rows that change their cluster."""
-        some = X if len(rows) == n else X[rows]
+        some = X[rows[0] : rows[-1] + 1] if rows[-1] - rows[0] == len(rows) - 1 else X[rows]  # a view if possible
         scores = lengths / 2 - some @ centers.T
         found = np.argmin(scores, axis=1)
         at = np.arange(len(rows))
@@ -276,6 +276,8 @@ def run_lloyd(X: np.ndarray, centers: np.ndarray, *, least_move: float = 0.0) ->
     for _ in range(_MAX_ITERATIONS):
         lengths = np.einsum("ij,ij->i", centers, centers)
         unsure = np.flatnonzero(nearest >= second)
+        if 2 * len(unsure) > n:
+            unsure = np.arange(n)  # comparing all rows is faster than copying most of them
         parts = [unsure[part] for part in blocks(len(unsure), _ROWS_PER_TASK)]
         moved = list(map_in_threads(place, parts, len(parts)))
         changed, after, before = np.concatenate(moved, axis=1) if moved else np.zeros((3, 0), np.int64)
