@@ -6,10 +6,20 @@ import numpy as np
 import pytest
 
 import isoscope
-from isoscope import AllButTheTop, Center, Chain, ClusterCenter, InputError, Standardize, Whiten, open_store
+from isoscope import (
+    AllButTheTop,
+    Center,
+    Chain,
+    ClusterCenter,
+    ClusterNull,
+    InputError,
+    Standardize,
+    Whiten,
+    open_store,
+)
 from isoscope.advising.candidates import build_candidates, describe_repair
 from isoscope.advising.labels import Labels
-from isoscope.advising.trials import fit_to_source, try_candidates
+from isoscope.advising.trials import try_candidates
 from isoscope.metrics.cosine import mean_cosine
 from isoscope.stores.sampling import row_keys
 from isoscope.transforms.repair import Repair
@@ -137,6 +147,9 @@ def test_progress_goes_from_zero_to_one(task):
 
 def test_fitting_to_the_source_gives_the_repair_of_an_ordinary_fit(task):
     X = task.rows.vectors
-    for candidate in build_candidates(8, 90, 0, [Standardize(), AllButTheTop(2), Whiten()])[1:]:
-        found = fit_to_source(candidate, task, open_store(X))
-        np.testing.assert_allclose(found.transform(X), candidate.repair.fit(X).transform(X), atol=1e-9)
+    given = [Standardize(), AllButTheTop(2), Whiten(), ClusterCenter(3, random_state=0)]
+    given += [ClusterNull(3, 1, random_state=0), Chain([Standardize(), Whiten()])]
+    given += [Chain([Standardize(), AllButTheTop(1), Whiten()]), Chain([Standardize(), AllButTheTop(1)])]
+    found = tried(task, given)
+    for candidate, repair in zip(found.candidates[1:], found.repairs[1:], strict=True):
+        np.testing.assert_allclose(repair.transform(X), candidate.repair.fit(X).transform(X), atol=1e-9)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.sparse import csr_array
 
 _MAX_ITERATIONS = 300  # as in scikit-learn
 
@@ -45,15 +46,16 @@ class _Lloyd:
         changed = np.flatnonzero(codes != self.codes)
         if not len(changed):
             return False
-        left = self.codes[changed]
+        left, entered = self.codes[changed], codes[changed]
         had = np.flatnonzero(left >= 0)
-        member = np.zeros((len(self.centers), len(changed)))
-        member[codes[changed], np.arange(len(changed))] = 1
-        member[left[had], had] = -1
+        signs = np.repeat([1.0, -1.0], [len(changed), len(had)])
+        places = np.concatenate([entered, left[had]]), np.concatenate([np.arange(len(changed)), had])
+        member = csr_array((signs, places), shape=(len(self.centers), len(changed)))
         self._sums += member @ self.X[changed].astype(np.float64)
-        self._counts += member.sum(axis=1).astype(np.int64)
+        self._counts += np.bincount(entered, minlength=len(self.centers))
+        self._counts -= np.bincount(left[had], minlength=len(self.centers))
         self.codes = codes
-        self.moved = np.flatnonzero(member.any(axis=1) & (self._counts > 0))
+        self.moved = np.flatnonzero((np.diff(member.indptr) > 0) & (self._counts > 0))
         self.centers[self.moved] = self._sums[self.moved] / self._counts[self.moved, None]
         return True
 

@@ -14,7 +14,7 @@ from isoscope.advising.clusterings import nearest_center, run_k_means
 from isoscope.advising.inference import ExampleScores, Units, v_measure
 from isoscope.advising.retrieval import prepare, top_k
 from isoscope.advising.task import NO_ROWS, Round, Task, check_folds, note_rows, note_sample, read_rows, row_identity
-from isoscope.metrics.clusters import kmeans_plus_plus
+from isoscope.metrics.clusters import choose_starts
 from isoscope.transforms.affine import Whiten
 from isoscope.transforms.chain import Chain
 
@@ -163,10 +163,8 @@ class Labels(Task):
         shuffled = np.random.default_rng(self.seed).permutation(len(Z))
         clustered, others = np.sort(shuffled[:_MAX_CLUSTERED]), np.sort(shuffled[_MAX_CLUSTERED:])
         some, rest = Z[clustered], Z[others]
-        starts = [
-            some[kmeans_plus_plus(some, min(k, len(some)), np.random.default_rng((self.seed, start)))]
-            for start in range(_CLUSTERINGS)
-        ]
+        rngs = [np.random.default_rng((self.seed, start)) for start in range(_CLUSTERINGS)]
+        starts = [some[chosen] for chosen in choose_starts(some, min(k, len(some)), rngs)]
         codes = np.empty((_CLUSTERINGS, len(Z)), np.int64)
         for run, (centers, own) in enumerate(run_k_means(some, starts)):
             codes[run, clustered], codes[run, others] = own, nearest_center(rest, centers)

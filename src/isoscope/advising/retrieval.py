@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from scipy.sparse import csr_array
 
-from isoscope._core.arrays import unit_rows
+from isoscope._core.arrays import blocks, unit_rows
 from isoscope._core.errors import MissingValueError, ParameterError, ShapeError, TooFewRowsError, was_dropped
 from isoscope._core.missing import DROP_HINT
 from isoscope._core.pairs import most_similar
@@ -62,6 +62,7 @@ def top_k(queries: np.ndarray, corpus: np.ndarray, k: int, metric: Metric, *, ex
     return most_similar(queries, corpus, k, half_squares, exclude_self=exclude_self)
 
 
+_TILE_ROWS = 2048  # rows that are repaired and scaled together, so that intermediate results stay in the cache
 NDCG_DEPTH, RECALL_DEPTH = 10, 100
 """The number of results that nDCG and recall look at."""
 
@@ -95,6 +96,7 @@ class Retrieval(Task):
         self._note_links()
         rng = np.random.default_rng(seed)
         self.order = rng.permutation(len(rows))  # equally similar documents are ranked in random order
+        self._tiles = list(blocks(len(rows), _TILE_ROWS))
         everything = np.arange(len(queries))
         self.rounds = [Round(None, everything)]
         if new_rows:
@@ -111,7 +113,9 @@ class Retrieval(Task):
 
     def score(self, repair: Repair, round: Round) -> dict[str, ExampleScores]:
         """Return each query's nDCG@10 and recall@100."""
-        documents = prepare(repair.transform(self.rows.vectors[self.order]), self.metric)
+        documents = np.concatenate(
+            [prepare(repair.transform(self.rows.vectors[self.order[part]]), self.metric) for part in self._tiles]
+        )
         queries = prepare(repair.transform(self.queries[round.examples]), self.metric)
         return self.score_lists(self.order[top_k(queries, documents, RECALL_DEPTH, self.metric)], round.examples)
 
@@ -145,14 +149,14 @@ def ndcg(found: np.ndarray, judged: dict[int, float], depth: int = NDCG_DEPTH) -
     >>> ndcg(np.array([7, 3]), {3: 1.0})
     0.6309297535714575
     """
-    gains = [judged.get(int(document), 0.0) for document in found[:depth]]
+    gains = [judged.get(document, 0.0) for document in found[:depth].tolist()]
     best = sorted(judged.values(), reverse=True)[:depth]
     return _dcg(gains) / _dcg(best)
 
 
 def recall(found: np.ndarray, judged: dict[int, float]) -> float:
     """Return the share of the relevant documents that were found."""
-    return sum(int(document) in judged for document in found) / len(judged)
+    return len(judged.keys() & found.tolist()) / len(judged)
 
 
 def _dcg(gains: list[float]) -> float:

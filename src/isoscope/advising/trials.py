@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import numpy as np
 from sklearn.base import clone
@@ -20,6 +21,7 @@ from isoscope.metrics.cosine import mean_cosine
 from isoscope.metrics.spectra import isoscore
 from isoscope.transforms.affine import AffineRepair
 from isoscope.transforms.chain import Chain
+from isoscope.transforms.clustered import ClusterCenter
 
 if TYPE_CHECKING:
     from isoscope._io.progress import Progress
@@ -55,15 +57,15 @@ def try_candidates(task: Task, store: Store, candidates: Sequence[Candidate], se
     Candidates are tried in parallel, each in one thread with one BLAS thread. Only fits that read the source run before
     the others, one after another.
     """
-    sketches = _Sketches(task, seed)
-    from_source = {each.name: fit_to_source(each, task, store) for each in candidates if _reads_source(each, task)}
+    parts = _Parts(task, seed)
+    from_source = {each.name: clone(each.repair).fit(store) for each in candidates if _reads_source(each, task)}
 
     def attempt(candidate: Candidate) -> _Attempt | InputError:
         with single_threaded():
             try:
-                repair = from_source.get(candidate.name) or fit_to_source(candidate, task, store)
-                scores = _score_candidate(task, candidate, repair, sketches)
-                return _Attempt(repair, scores, _measure_shape(task, candidate, sketches))
+                repair = from_source.get(candidate.name) or parts.source.fit(candidate.repair)
+                scores = _score_candidate(task, candidate, repair, parts)
+                return _Attempt(repair, scores, _measure_shape(task, candidate, parts))
             except InputError as error:
                 if candidate.name == AS_IS:
                     raise
@@ -105,59 +107,85 @@ class _Attempt(NamedTuple):
     shape: dict[str, float]
 
 
-class _Sketches:
-    """The sketches of the rows that all candidates are fitted to, and the rows on which shapes are measured."""
+class _Part:
+    """Rows that all candidates are fitted to, with everything that several candidates compute from them."""
+
+    def __init__(self, vectors: np.ndarray, rows: np.ndarray, total: Sketch | None = None):
+        self.vectors, self.rows = vectors, rows
+        self.sketch = sketch(vectors[rows]) if total is None else total
+        self._found: dict[Any, Any] = {}
+        self._locks: dict[Any, Lock] = {}
+
+    def fit(self, unfitted: Repair) -> Repair:
+        """Return a copy of the repair, fitted to these rows.
+
+        Affine repairs learn from the sketch. Clusters, and the sketch of the vectors before the last step of a chain,
+        are computed only once.
+        """
+        repair: Repair = clone(unfitted)
+        if isinstance(repair, AffineRepair):
+            return repair.fit(self.sketch)
+        if isinstance(repair, ClusterCenter) and repair.clusterer == "kmeans" and isinstance(repair.random_state, int):
+            settings = {name: getattr(repair, name) for name in ("n_clusters", "sample", "random_state")}
+            clusters: ClusterCenter = self._share(
+                tuple(settings.values()), lambda: ClusterCenter(**settings).fit(self._take())
+            )
+            return clusters if type(repair) is ClusterCenter else repair._fit_to_clusters(clusters, self._take())
+        if _is_affine_chain(repair) and len(repair.steps) > 1 and len(self.rows) == self.sketch.n:
+            first, total = self._share(repr(repair.steps[:-1]), lambda: self._fit_first_steps(repair))
+            return repair._fit_last(first, total)
+        repair.fit(self._take())
+        return repair
+
+    def _fit_first_steps(self, chain: Chain) -> tuple[list[Repair], Sketch]:
+        steps = chain.steps[:-1]
+        first = self.fit(steps[0] if len(steps) == 1 else Chain(steps))
+        return first.steps_ if isinstance(first, Chain) else [first], sketch(first.transform(self._take()))
+
+    def _take(self) -> np.ndarray:
+        return self.vectors if len(self.rows) == len(self.vectors) else self.vectors[self.rows]
+
+    def _share(self, key: Any, compute: Callable[[], Any]) -> Any:
+        with self._locks.setdefault(key, Lock()):
+            if key not in self._found:
+                self._found[key] = compute()
+        return self._found[key]
+
+
+class _Parts:
+    """The parts of the rows that candidates are fitted to, and the rows on which shapes are measured."""
 
     def __init__(self, task: Task, seed: int):
         vectors = task.rows.vectors
         some = np.random.default_rng(seed).permutation(len(vectors))[: 2 * _SHAPE_ROWS]
-        self.shape_rows, self.held_out = np.array_split(some, 2)
-        self.of_shape_rows = sketch(vectors[self.shape_rows])
-        self.of_rounds = [None if each.fit_rows is None else sketch(vectors[each.fit_rows]) for each in task.rounds]
+        shape_rows, self.held_out = np.array_split(some, 2)
+        self.shape = _Part(vectors, shape_rows)
+        self.source = _Part(task.corpus.vectors, np.flatnonzero(task.corpus.sampled), task.corpus.sketch)
+        """The uniform sample, so that rows named in the judgments are not overrepresented, and the sums of all rows."""
+        self.rounds = [None if each.fit_rows is None else _Part(vectors, each.fit_rows) for each in task.rounds]
 
 
 def _reads_source(candidate: Candidate, task: Task) -> bool:
     """Return whether fitting reads the source again, because the sums of all rows are not enough."""
-    repair = candidate.repair
+    return _is_affine_chain(candidate.repair) and len(task.corpus) < task.corpus.total
+
+
+def _is_affine_chain(repair: Repair) -> TypeGuard[Chain]:
     return (
         isinstance(repair, Chain)
+        and len(repair.steps) > 0
         and all(isinstance(step, AffineRepair) for step in repair.steps)
-        and len(task.corpus) < task.corpus.total
     )
 
 
-def fit_to_source(candidate: Candidate, task: Task, store: Store) -> Repair:
-    """Return the candidate fitted to the whole source.
-
-    Affine repairs learn from the sums of all rows. Chains of affine repairs read the source again if it is larger than
-    the sample. Clustered repairs learn from the uniform sample, so that rows named in the judgments are not
-    overrepresented.
-    """
-    rows = task.corpus
-    repair: Repair = clone(candidate.repair)
-    if isinstance(repair, AffineRepair):
-        repair.fit(rows.sketch)
-    elif _reads_source(candidate, task):
-        repair.fit(store)
-    else:
-        repair.fit(rows.vectors[rows.sampled])
-    return repair
-
-
-def _fit_to_rows(candidate: Candidate, vectors: np.ndarray, total: Sketch) -> Repair:
-    repair: Repair = clone(candidate.repair)
-    repair.fit(total if isinstance(repair, AffineRepair) else vectors)
-    return repair
-
-
-def _score_candidate(task: Task, candidate: Candidate, repair: Repair, sketches: _Sketches) -> dict[str, ExampleScores]:
+def _score_candidate(task: Task, candidate: Candidate, repair: Repair, parts: _Parts) -> dict[str, ExampleScores]:
     """Return the values of all examples and the repeated scores for each measure, averaged over the rounds."""
     counts = np.zeros(len(task))
     sums = {measure: np.zeros(len(task)) for measure in task.measures}
     repeats: dict[str, list[np.ndarray]] = {}
-    for round, total in zip(task.rounds, sketches.of_rounds, strict=True):
-        if round.fit_rows is not None and total is not None:
-            repair = _fit_to_rows(candidate, task.rows.vectors[round.fit_rows], total)
+    for round, part in zip(task.rounds, parts.rounds, strict=True):
+        if part is not None:
+            repair = part.fit(candidate.repair)
         counts[round.examples] += 1
         for measure, scores in task.score(repair, round).items():
             sums[measure][round.examples] += scores.values
@@ -170,10 +198,11 @@ def _score_candidate(task: Task, candidate: Candidate, repair: Repair, sketches:
     }
 
 
-def _measure_shape(task: Task, candidate: Candidate, sketches: _Sketches) -> dict[str, float]:
+def _measure_shape(task: Task, candidate: Candidate, parts: _Parts) -> dict[str, float]:
     """Return the repaired space's IsoScore, mean cosine and label silhouette, on rows not used to fit the repair."""
-    repair = _fit_to_rows(candidate, task.rows.vectors[sketches.shape_rows], sketches.of_shape_rows)
-    Y = repair.transform(task.rows.vectors[sketches.held_out]).astype(np.float64)
+    repair = parts.shape.fit(candidate.repair)
+    Y = repair.transform(task.rows.vectors[parts.held_out])
+    Y = Y if Y.dtype.itemsize >= 4 else Y.astype(np.float32)
     found = {}
     if len(Y) >= 4 and Y.shape[1] > 1 and np.ptp(Y, axis=0).any():
         found["isoscore"] = float(isoscore(Y, unbiased=True))
@@ -186,7 +215,7 @@ def _measure_shape(task: Task, candidate: Candidate, sketches: _Sketches) -> dic
         if "mean_cosine" in found:
             found["mean_cosine"] = float(task.corpus.sketch.mean_cosine())
     if isinstance(task, Labels):
-        labels = task.labels[sketches.held_out][nonzero]
+        labels = task.labels[parts.held_out][nonzero]
         if 1 < len(np.unique(labels)) < len(labels):
             found["silhouette"] = float(silhouette(Y[nonzero], labels, metric=task.metric))
     return found

@@ -217,18 +217,26 @@ def _score_clusterings(X: np.ndarray, clusterings: list[np.ndarray], max_memory:
 
 def kmeans_plus_plus(X: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
     """Return k row numbers chosen by k-means++; the first m of them can start k-means with m clusters."""
+    return np.asarray(choose_starts(X, k, [rng])[0])
+
+
+def choose_starts(X: np.ndarray, k: int, rngs: list[np.random.Generator]) -> np.ndarray:
+    """Return k row numbers chosen by k-means++ for each generator; the rows are read once per step for all of them."""
     centered = X - X.mean(axis=0)
     norms = np.einsum("ij,ij->i", centered, centered)
-    chosen = [int(rng.integers(len(X)))]
-    nearest = np.full(len(X), np.inf)
-    while len(chosen) < k:
-        last = centered[chosen[-1]]
-        nearest = np.minimum(nearest, np.maximum(norms + norms[chosen[-1]] - 2 * (centered @ last), 0))
-        nearest[chosen] = 0
-        weights = np.cumsum(nearest, dtype=np.float64)
-        at = np.searchsorted(weights, rng.random() * weights[-1], side="right") if weights[-1] > 0 else len(chosen)
-        chosen.append(min(int(at), len(X) - 1))
-    return np.asarray(chosen)
+    chosen = np.empty((len(rngs), k), np.int64)
+    chosen[:, 0] = [int(rng.integers(len(X))) for rng in rngs]
+    nearest = np.full((len(rngs), len(X)), np.inf)
+    for m in range(1, k):
+        last = chosen[:, m - 1]
+        squares = norms + norms[last, None] - 2 * (centered[last] @ centered.T)
+        nearest = np.minimum(nearest, np.maximum(squares, 0))
+        for run, rng in enumerate(rngs):
+            nearest[run, chosen[run, :m]] = 0
+            weights = np.cumsum(nearest[run], dtype=np.float64)
+            at = np.searchsorted(weights, rng.random() * weights[-1], side="right") if weights[-1] > 0 else m
+            chosen[run, m] = min(int(at), len(X) - 1)
+    return chosen
 
 
 def _k_means(starts: list[np.ndarray], X: np.ndarray) -> np.ndarray:
@@ -258,7 +266,7 @@ def run_lloyd(X: np.ndarray, centers: np.ndarray, *, least_move: float = 0.0) ->
 
     def place(rows: np.ndarray) -> np.ndarray:
         """Find the nearest center of each row and bound its distances; return the rows that change their cluster."""
-        some = X if len(rows) == n else X[rows]
+        some = X[rows[0] : rows[-1] + 1] if rows[-1] - rows[0] == len(rows) - 1 else X[rows]  # a view if possible
         scores = lengths / 2 - some @ centers.T
         found = np.argmin(scores, axis=1)
         at = np.arange(len(rows))
@@ -276,6 +284,8 @@ def run_lloyd(X: np.ndarray, centers: np.ndarray, *, least_move: float = 0.0) ->
     for _ in range(_MAX_ITERATIONS):
         lengths = np.einsum("ij,ij->i", centers, centers)
         unsure = np.flatnonzero(nearest >= second)
+        if 2 * len(unsure) > n:
+            unsure = np.arange(n)  # comparing all rows is faster than copying most of them
         parts = [unsure[part] for part in blocks(len(unsure), _ROWS_PER_TASK)]
         moved = list(map_in_threads(place, parts, len(parts)))
         changed, after, before = np.concatenate(moved, axis=1) if moved else np.zeros((3, 0), np.int64)

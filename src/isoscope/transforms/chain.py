@@ -68,6 +68,13 @@ class Chain(Repair):
         self.steps_ = steps
         return self
 
+    def _fit_last(self, fitted: list[Repair], total: Sketch) -> Self:
+        """Fit the last step to the sketch of the vectors that the other steps, which are fitted, return."""
+        self._check_parameters()
+        self.steps_ = [*fitted, clone(self.steps[-1]).fit(total)]
+        self.n_features_in_ = self.steps_[0].n_features_in_
+        return self
+
     def _fit_source(self, steps: list[Any], X: Any, engine: Engine) -> None:
         if isinstance(X, Sketch):
             if len(steps) > 1:

@@ -101,12 +101,24 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         with single_threaded_blas():  # most products are small, and our own threads work on the large ones
             return self._fit_rows(X, for_clusters)
 
+    def _fit_to_clusters(self, other: ClusterCenter, X: np.ndarray) -> Self:
+        """Fit to the clusters that another repair has found in the rows of X, without running the clusterer again."""
+        self._check_parameters()
+        X = np.asarray(check_rows(self, X, dtype=FLOATS))
+        for name in ("clusters_", "centers_", "precisions_", "offsets_"):
+            setattr(self, name, getattr(other, name))
+        with single_threaded_blas():
+            return self._fit_members(X, other._codes(np, X))
+
     def _fit_rows(self, X: np.ndarray, seed: int) -> Self:
         self.clusters_, codes = np.unique(self._cluster(X, seed), return_inverse=True)
         if isinstance(self.clusterer, str):  # a center without rows has no mean to subtract
             self.centers_, self.precisions_ = self.centers_[self.clusters_], self.precisions_[self.clusters_]
             self.offsets_ = self.offsets_[self.clusters_]
             self.clusters_ = np.arange(len(self.clusters_))
+        return self._fit_members(X, codes)
+
+    def _fit_members(self, X: np.ndarray, codes: np.ndarray) -> Self:
         self._update_derived()
         order = np.argsort(codes, kind="stable")
         members = np.split(order, np.cumsum(np.bincount(codes))[:-1])
@@ -168,16 +180,21 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
 
     def _cluster(self, X: np.ndarray, seed: int) -> np.ndarray:
         """Fit the clusters, and return the cluster of each row."""
-        mean, unit = X.mean(axis=0, dtype=np.float64), 1.0
+        mean, unit, variance = X.mean(axis=0, dtype=np.float64), 1.0, 0.0
         moved = subtract(np, X, split_float32(mean) if X.dtype == np.float32 else [mean])
-        if largest := float(np.abs(moved).max()):
+        if largest := float(max(moved.max(), -moved.min())):
             if not 1e-140 < largest < 1e140:
                 raise ParameterError(
                     f"values differ from their mean by up to {largest:.3g}, and the square of this difference is "
                     "outside the range of float64: rescale the rows"
                 )
-            unit = 2.0 ** np.round(np.log2(largest * np.sqrt(np.mean((moved / largest) ** 2, dtype=np.float64))))
-            moved /= unit  # so that neither a large mean nor the scale affects the clusters
+            # divide by powers of two, so that neither a large mean nor the scale affects the clusters
+            first = 2.0 ** np.floor(np.log2(largest))
+            moved /= first
+            variance = float(np.sum(np.einsum("ij,ij->i", moved, moved), dtype=np.float64)) / moved.size
+            second = 2.0 ** np.round(np.log2(np.sqrt(variance)))
+            moved /= second
+            unit, variance = first * second, variance / second**2
         if not isinstance(self.clusterer, str):
             self.clusterer_ = clone(self.clusterer, safe=False)
             self.clusterer_.fit(X)
@@ -193,8 +210,7 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
             offsets = np.log(found.weights_) + 0.5 * np.log(precisions).sum(axis=1)
         elif k > 1:
             start = moved[kmeans_plus_plus(moved, k, np.random.default_rng(seed))]
-            least_move = _LEAST_MOVE * float(np.mean(np.var(moved, axis=0, dtype=np.float64)))
-            centers = run_lloyd(moved, start, least_move=least_move)[0].astype(np.float64)
+            centers = run_lloyd(moved, start, least_move=_LEAST_MOVE * variance)[0].astype(np.float64)
             precisions, offsets = np.ones_like(centers), np.zeros(k)
         self.centers_, self.precisions_, self.offsets_ = centers * unit + mean, precisions / unit**2, offsets
         return self._nearest(np, X)

@@ -22,9 +22,14 @@ def subtract(xp: Any, X: Array, parts: Iterable[np.ndarray], rows: np.ndarray | 
 
     If `rows` is given, row `rows[i]` of each part is subtracted from row i of X.
     """
+    given = X
     for part in parts:
         values = asarray_like(xp, X, part, X.dtype)
-        X = X - (values if rows is None else take(xp, values, rows))
+        values = values if rows is None else take(xp, values, rows)
+        if X is given or not isinstance(X, np.ndarray):
+            X = X - values
+        else:
+            X -= values
     return X
 
 
