@@ -117,7 +117,7 @@ def test_the_closest_tests_run_first(mutants):
     assert "tests/stores/databases/test_chroma.py" in subpackage
     assert "tests/stores/test_arrow.py" in package
     assert mutants.mirrors(mutants.ROOT, "src/isoscope/metrics/cosine.py")[0][0] == "src/isoscope/metrics/cosine.py"
-    assert "tests/sketching/test_row_sums.py" in mutants.mirrors(mutants.ROOT, "src/isoscope/_core/kernels.py")[-1]
+    assert "tests/auditing/test_type_cosines.py" in mutants.mirrors(mutants.ROOT, "src/isoscope/_core/kernels.py")[-1]
     assert "tests/test_package.py" in mutants.mirrors(mutants.ROOT, "src/isoscope/_lazy.py")[-1]
 
 

@@ -17,6 +17,7 @@ MAX_ROWS = 4096
 """The largest number of rows whose pairs are compared without compiled kernels."""
 MAX_VALUES = 3 * 2**20
 """The largest number of values that are summed without compiled kernels: less than a batch of a large source."""
+_CACHED_VALUES = 2**16  # values of a few rows whose copies in float64 stay in the cache
 
 _MAX_CLOSE_PAIRS = 16  # per row of a tile; more of them are measured by the compiled kernel
 _GATHERED_VALUES = 2**17  # values that are gathered at the same time, which fit in the cache
@@ -201,6 +202,20 @@ def add_row_sums(
     sums: np.ndarray,
 ) -> None:
     """Center and hash the rows x of a tile, and add them to the rows Σy, Σy², Σ‖y‖²y, Σu and Σu² of `sums`."""
+    for part in blocks(len(X), max(1, _CACHED_VALUES // X.shape[1])):
+        _add_few_row_sums(X[part], pivot, keys, centered[part], norms[part], squares[part], hashes[part], sums)
+
+
+def _add_few_row_sums(
+    X: np.ndarray,
+    pivot: np.ndarray,
+    keys: np.ndarray,
+    centered: np.ndarray,
+    norms: np.ndarray,
+    squares: np.ndarray,
+    hashes: np.ndarray,
+    sums: np.ndarray,
+) -> None:
     wide = X + np.zeros(1)  # float64; −0 becomes 0
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         sizes = np.einsum("ij,ij->i", wide, wide)

@@ -18,6 +18,7 @@ from typing import Literal
 import numpy as np
 
 from isoscope._core.arrays import nonzero_rows, tiles, unit_rows
+from isoscope._core.threads import single_threaded_blas
 from isoscope.auditing.separation import held_out_gap, separate_rows, separating_direction
 from isoscope.metrics.clusters import kmeans_plus_plus
 
@@ -104,17 +105,21 @@ def find_mixed_spaces(vectors: np.ndarray, seed: int) -> MixedSpaces | None:
     n, d = len(usable), vectors.shape[1]
     if n < MIN_MIXED_ROWS or d < MIN_MIXED_DIMENSIONS:
         return None
-    units = _to_units(vectors[usable])
+    with single_threaded_blas():  # many small products
+        found = _examine(_to_units(vectors[usable]), seed)
+    other = usable[found.other] if found.is_mixed else np.zeros(0, np.int64)
+    return replace(found, rows=len(vectors), other=other)
+
+
+def _examine(units: np.ndarray, seed: int) -> MixedSpaces:
+    """Return whether unit vectors come from two spaces."""
     found = _look_for_gap(units, seed)
     if found.is_mixed:
         inner = _look_for_gap(np.delete(units, found.other, axis=0), seed)
         # rows with several gaps of similar size are clusters
         if inner.is_mixed and 1 - inner.gap < _SIMILAR_GAP * (1 - found.gap):
             found = replace(found, is_mixed=False)
-    if not found.is_mixed:
-        found = _compare_covariances(units, seed) or found
-    other = usable[found.other] if found.is_mixed else np.zeros(0, np.int64)
-    return replace(found, rows=len(vectors), other=other)
+    return found if found.is_mixed else _compare_covariances(units, seed) or found
 
 
 def assign_spaces(vectors: np.ndarray, first: np.ndarray, second: np.ndarray, sign: Sign) -> np.ndarray:
