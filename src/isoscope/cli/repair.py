@@ -48,6 +48,7 @@ from isoscope.cli.session import (
     Interruption,
     check_address_space,
     print_message,
+    print_note,
     report_dropped,
     report_written,
     write_json_output,
@@ -270,7 +271,7 @@ def fix(
             fitted.save(save)
             report_written(save)
         count = _write_repaired(fitted, store, target, vectors_only=vectors_only, restart=restart, engine=running)
-        print(f"{target}: {count:,} vectors")
+        print_note(f"written: {target} ({count:,} vectors)")
     name = target.name if isinstance(target, Path) else target.redacted
     try:
         audits, held_out = compare_held_out(_build_repair(method, options), store, name, written=rows)
