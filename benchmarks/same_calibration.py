@@ -128,6 +128,10 @@ def power(vectors: dict[tuple[str, str], np.ndarray], results: Results, runs: in
     return "\n".join(lines)
 
 
+ROUND_CLUSTERS = ((2, 800, 64, 1.0), (5, 600, 32, 1.0), (20, 400, 12, 1.0), (20, 400, 12, 0.5), (50, 1000, 64, 0.5))
+"""The number of clusters, the rows, the dimensions and the width of a cluster; its covariance has no direction."""
+
+
 def mixed_false_alarms(vectors: dict[tuple[str, str], np.ndarray], results: Results, runs: int, clusters: int) -> str:
     """Return the table of false alarms of the finding on one or several corpora of one model, and on clusters."""
     lines = ["| rows | runs | false alarms |", "|---|---|---|"]
@@ -149,6 +153,11 @@ def mixed_false_alarms(vectors: dict[tuple[str, str], np.ndarray], results: Resu
         X += rng.standard_normal(X.shape) * spectrum
         alarm = results.get(f"clusters {seed}", lambda X=X, seed=seed: find(X, seed)[0])
         counts["Gaussian clusters"].append(bool(alarm))
+    for (k, n, d, spread), seed in itertools.product(ROUND_CLUSTERS, range(clusters)):
+        rng = np.random.default_rng(derive_seed("round", (k, n, d, spread), seed))
+        X = 2 * rng.standard_normal((k, d))[rng.integers(0, k, n)] + spread * rng.standard_normal((n, d))
+        alarm = results.get(f"round {k} {n} {d} {spread} {seed}", lambda X=X, seed=seed: find(X, seed)[0])
+        counts[f"{k} round clusters of width {spread}, {n:,}×{d}"].append(bool(alarm))
     lines += [f"| {name} | {len(each)} | {sum(each)} |" for name, each in counts.items()]
     return "\n".join(lines)
 
