@@ -154,7 +154,7 @@ def mixed_false_alarms(vectors: dict[tuple[str, str], np.ndarray], results: Resu
         alarm = results.get(f"clusters {seed}", lambda X=X, seed=seed: find(X, seed)[0])
         counts["Gaussian clusters"].append(bool(alarm))
     for (k, n, d, spread), seed in itertools.product(ROUND_CLUSTERS, range(clusters)):
-        rng = np.random.default_rng(derive_seed("round", (k, n, d, spread), seed))
+        rng = np.random.default_rng(derive_seed("round clusters", (k, n, d, spread), seed))
         X = 2 * rng.standard_normal((k, d))[rng.integers(0, k, n)] + spread * rng.standard_normal((n, d))
         alarm = results.get(f"round {k} {n} {d} {spread} {seed}", lambda X=X, seed=seed: find(X, seed)[0])
         counts[f"{k} round clusters of width {spread}, {n:,}×{d}"].append(bool(alarm))

@@ -46,6 +46,7 @@ _LEAST_ROWS = 12  # of a cluster whose covariance is used to find the two spaces
 _LEAST_PART_ROWS = 6  # of the part of a cluster that belongs to one space
 _LEAST_SPACE_ROWS = 16
 _LEAST_STRUCTURE = 0.2  # the excess over random orientation of covariances within one space
+_LEAST_COMMON_STRUCTURE = 0.45  # the same for different clusters of one space: models have 0.7 or more, noise up to 0.3
 _REFINEMENTS = 3
 _SIMILAR_GAP = 1.5  # the share of the distance that is no gap, relative to that of another gap of similar size
 _SMALLEST_NORM = 0.3  # relative to the median; noise makes small clusters look isotropic
@@ -213,7 +214,7 @@ def _compare_covariances(units: np.ndarray, seed: int) -> MixedSpaces | None:
     cosine = _mean_cosine(units, sides)
     smaller = sides if 2 * sides.sum() <= n else ~sides
     unrelated = alignment < MAX_ALIGNMENT and excess < MAX_EXCESS and cosine < MAX_MEAN_COSINE
-    if not unrelated or structure <= _LEAST_STRUCTURE or smaller.mean() <= MIN_SHARE:
+    if not unrelated or structure <= _LEAST_COMMON_STRUCTURE or smaller.mean() <= MIN_SHARE:
         return None
     gap = held_out_gap(units, smaller, np.random.default_rng((seed, 1)))
     variances = [float(np.var(units[part], axis=0, ddof=1).sum()) for part in (smaller, ~smaller)]
