@@ -106,11 +106,13 @@ def _grid_limits(dtype: np.dtype) -> np.ndarray:
     return np.asarray(np.clip(limits, 2.0 ** _OCTAVES[0], 4).astype(dtype))
 
 
+@cache
 def _squared_edges() -> np.ndarray:
     """Return the squared distances at the edges of the bins; the first bin starts at 0."""
     octaves, steps = np.divmod(np.arange(_BINS + 1), 1 << _BINS_PER_OCTAVE_BITS)
     edges = np.ldexp(1 + steps / (1 << _BINS_PER_OCTAVE_BITS), octaves + _OCTAVES[0])
     edges[0] = 0
+    edges.flags.writeable = False
     return np.asarray(edges)
 
 

@@ -39,8 +39,9 @@ def separate_rows(rows: np.ndarray, least: int, rng: np.random.Generator) -> Sep
     by_kurtosis = np.arange(_STARTS) < _STARTS // 2
     for _ in range(_PURSUIT_STEPS):
         projected = scores @ directions
-        kurtosis = scores.T @ projected**3 / n - 3 * directions
-        directions = _unit_columns(np.where(by_kurtosis, kurtosis, scores.T @ projected**2 / n))
+        squares = projected * projected
+        powers = np.where(by_kurtosis, squares * projected, squares)  # NumPy's ** 3 is many times slower
+        directions = _unit_columns(scores.T @ powers / n - np.where(by_kurtosis, 3 * directions, 0))
     directions = np.concatenate([directions, np.eye(r)[:, : _STARTS // 3]], axis=1)
     best, parts = -np.inf, np.zeros(n, bool)
     for _ in range(_CUT_STEPS):

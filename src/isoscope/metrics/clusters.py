@@ -263,47 +263,49 @@ def run_lloyd(X: np.ndarray, centers: np.ndarray, *, least_move: float = 0.0) ->
     norms = np.einsum("ij,ij->i", X, X)
     codes, nearest, second = np.full(n, -1), np.full(n, np.inf, X.dtype), np.zeros(n, X.dtype)
     sums, counts = np.zeros(centers.shape), np.zeros(k)
+    numbers, everything = np.arange(k)[:, None], np.arange(n)
 
-    def place(rows: np.ndarray) -> np.ndarray:
+    def place(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Find the nearest center of each row and bound its distances; return the rows that change their cluster."""
-        some = X[rows[0] : rows[-1] + 1] if rows[-1] - rows[0] == len(rows) - 1 else X[rows]  # a view if possible
-        scores = lengths / 2 - some @ centers.T
-        found = np.argmin(scores, axis=1)
-        at = np.arange(len(rows))
-        least = scores[at, found]
-        scores[at, found] = np.inf
-        error = rounding * (norms[rows] + lengths.max())
-        nearest[rows] = np.sqrt(np.maximum(norms[rows] + 2 * least + error, 0))
-        second[rows] = np.sqrt(np.maximum(norms[rows] + 2 * scores.min(axis=1) - error, 0))
-        differ = found != codes[rows]
-        changed, found, before = rows[differ], found[differ], codes[rows[differ]]
-        codes[changed] = found
-        return np.stack([changed, found, before])
+        at = slice(rows[0], rows[-1] + 1) if rows[-1] - rows[0] == len(rows) - 1 else rows  # a view if possible
+        scores = lengths / 2 - X[at] @ centers.T
+        found, row, own = scores.argmin(axis=1), everything[: len(rows)], norms[at]
+        least = scores[row, found]
+        scores[row, found] = np.inf
+        error = rounding * (own + lengths.max())
+        nearest[at] = np.sqrt(np.maximum(own + 2 * least + error, 0))
+        second[at] = np.sqrt(np.maximum(own + 2 * scores.min(axis=1) - error, 0))
+        (differ,) = (found != codes[at]).nonzero()
+        changed, after = rows[differ], found[differ]
+        before = codes[changed]
+        codes[changed] = after
+        return changed, after, before
 
     rounding = 16 * float(np.finfo(X.dtype).eps)
     for _ in range(_MAX_ITERATIONS):
         lengths = np.einsum("ij,ij->i", centers, centers)
-        unsure = np.flatnonzero(nearest >= second)
+        (unsure,) = (nearest >= second).nonzero()
         if 2 * len(unsure) > n:
-            unsure = np.arange(n)  # comparing all rows is faster than copying most of them
+            unsure = everything  # comparing all rows is faster than copying most of them
         parts = [unsure[part] for part in blocks(len(unsure), _ROWS_PER_TASK)]
-        moved = list(map_in_threads(place, parts, len(parts)))
-        changed, after, before = np.concatenate(moved, axis=1) if moved else np.zeros((3, 0), np.int64)
-        if not len(changed):
+        moved = [part for part in map_in_threads(place, parts, len(parts)) if len(part[0])]
+        if not moved:
             break
-        for part in blocks(len(changed), _ROWS_PER_TASK):
-            member = np.arange(k)[:, None] == after[part]
-            left = np.arange(k)[:, None] == before[part]
-            sums += (member.astype(X.dtype) - left) @ X[changed[part]]
-            counts += member.sum(axis=1) - left.sum(axis=1)
+        for changed, after, before in moved:
+            change = (numbers == after).astype(X.dtype)
+            change -= numbers == before
+            sums += change @ X[changed]
+            counts += change.sum(axis=1)
         filled = counts > 0  # an empty cluster keeps its center
         previous, centers = centers, centers.copy()
         centers[filled] = sums[filled] / counts[filled, None]
-        moves = np.linalg.norm(centers - previous, axis=1)
+        steps = centers - previous
+        moves = np.sqrt(np.einsum("ij,ij->i", steps, steps))
+        farthest = int(moves.argmax())
+        others = np.full(k, moves[farthest])  # how far any other center moved, for the rows of each cluster
+        others[farthest] = np.max(moves[numbers[:, 0] != farthest], initial=0)
         nearest += moves[codes]
-        farthest = int(np.argmax(moves))
-        others = np.max(np.delete(moves, farthest), initial=0)
-        second -= np.where(codes == farthest, others, moves[farthest])
+        second -= others[codes]
         if float(moves @ moves) <= least_move:
             break
     return centers, codes
