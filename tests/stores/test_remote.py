@@ -1,10 +1,12 @@
 """Remote files: byte ranges, the cache, folders, errors without secrets, and servers that misbehave."""
 
 import errno
+import importlib
 import json
 import os
 import pickle
 import shutil
+import socket
 import sys
 import threading
 from pathlib import Path
@@ -379,7 +381,7 @@ def test_missing_extra_is_named(place, package, extra, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def bucket():
+def s3_bucket():
     """An S3 server in this process, with an empty bucket."""
     server = require("moto.server")
     require("s3fs")
@@ -398,21 +400,44 @@ def bucket():
     remote._filesystem.cache_clear()
 
 
-def test_s3(bucket, formats):
+@pytest.fixture(scope="module")
+def gs_bucket():
+    """A server of Google Cloud Storage in this process, with an empty bucket.
+
+    gcsfs first asks for the kind of a bucket over gRPC, which this server does not offer. After a minute without an
+    answer, it falls back to its plain file system, which the tests therefore use from the start.
+    """
+    emulator, gcsfs = require("gcp_storage_emulator.server"), require("gcsfs.core")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{port}")
+        fsspec.register_implementation("gs", gcsfs.GCSFileSystem, clobber=True)
+        running = emulator.create_server("127.0.0.1", port, in_memory=True, default_bucket="bucket")
+        with running:
+            remote._filesystem.cache_clear()
+            yield remote._filesystem("gs")
+    fsspec.register_implementation("gs", importlib.import_module("gcsfs").GCSFileSystem, clobber=True)
+    remote._filesystem.cache_clear()
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
+def test_object_store(scheme, request, formats):
+    files = request.getfixturevalue(f"{scheme}_bucket")
     for name in ("x.parquet", "x.npy", "groups.parquet"):
-        bucket.pipe(f"bucket/{name}", formats[name])
+        files.pipe(f"bucket/{name}", formats[name])
     for i in range(2):
-        bucket.pipe(f"bucket/shards/{i}.parquet", formats["x.parquet"])
+        files.pipe(f"bucket/shards/{i}.parquet", formats["x.parquet"])
     for name in ("x.parquet", "x.npy", "groups.parquet"):
-        assert_same(open_store(f"s3://bucket/{name}"), text=name != "x.npy")
-    for place in ("s3://bucket/shards", "s3://bucket/shards/*.parquet"):
+        assert_same(open_store(f"{scheme}://bucket/{name}"), text=name != "x.npy")
+    for place in (f"{scheme}://bucket/shards", f"{scheme}://bucket/shards/*.parquet"):
         assert np.array_equal(open_store(place).take([600, 1199]), X[[0, 599]])
-    store = open_store("s3://bucket/x.parquet")
-    bucket.pipe("bucket/x.parquet", formats["groups.parquet"])
+    store = open_store(f"{scheme}://bucket/x.parquet")
+    files.pipe("bucket/x.parquet", formats["groups.parquet"])
     with pytest.raises(FileFormatError, match="changed while it was being read"):
         store.take([0])
-    with pytest.raises(NotFoundError, match=r"s3://bucket/none\.npy does not exist"):
-        open_store("s3://bucket/none.npy")
+    with pytest.raises(NotFoundError, match=rf"{scheme}://bucket/none\.npy does not exist"):
+        open_store(f"{scheme}://bucket/none.npy")
 
 
 @pytest.fixture
