@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -14,6 +16,7 @@ from isoscope._core.errors import NotFoundError, ParameterError, ShapeError, Too
 from isoscope.advising.clusterings import nearest_center, run_k_means
 from isoscope.advising.inference import ExampleScores, Units, v_measure
 from isoscope.advising.retrieval import prepare, top_k
+from isoscope.advising.shared_neighbors import find_shared_neighbors
 from isoscope.advising.task import NO_ROWS, Round, Task, check_folds, note_rows, note_sample, read_rows, row_identity
 from isoscope.metrics.clusters import choose_starts
 from isoscope.transforms.affine import Whiten
@@ -137,12 +140,20 @@ class Labels(Task):
                 "that several distinct rows share, not unique ids"
             )
         self.seed = seed
+        self._neighbors: WeakKeyDictionary[Repair, np.ndarray] = WeakKeyDictionary()
         everything = np.arange(len(self.labels))
         self.units = Units(_independent_examples(len(everything)), folds)
         self.rounds = [Round(None, everything)]
         if new_rows:
             parts = stratified_folds(self.labels, folds, np.random.default_rng(seed))
             self.rounds = [Round(np.setdiff1d(everything, part), part) for part in parts]
+
+    def share_work(self, repairs: Sequence[Repair]) -> None:
+        """Find the neighbors of all repairs that share products."""
+        if self.rounds[0].fit_rows is None:
+            vectors, mean = self.rows.vectors, self.corpus.sketch.mean
+            found = find_shared_neighbors(vectors, mean, repairs, _NEIGHBORS, self.metric)
+            self._neighbors.update((repairs[position], near) for position, near in found.items())
 
     def score(self, repair: Repair, round: Round) -> dict[str, ExampleScores]:
         """Return whether each row of a round is classified correctly, and how well the clusters match the labels."""
@@ -151,7 +162,10 @@ class Labels(Task):
         compared = prepare(Z, self.metric)
         if round.fit_rows is None:
             predicted = LinearProbe(Z, truth).leave_one_out()
-            near = truth[top_k(compared, compared, _NEIGHBORS, self.metric, exclude_self=True)]
+            lists = self._neighbors.pop(repair, None)
+            if lists is None:
+                lists = top_k(compared, compared, _NEIGHBORS, self.metric, exclude_self=True)
+            near = truth[lists]
         else:
             X, known = repair.transform(self.rows.vectors[round.fit_rows]), self.labels[round.fit_rows]
             predicted = LinearProbe(X, known).predict(Z)
