@@ -7,7 +7,7 @@ All functions take NumPy arrays and return NumPy arrays of indices or sums.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -154,48 +154,72 @@ def most_similar(
     Ties are ordered by index. With `exclude_self`, the queries are the corpus, no row is among its own results, and
     each product is computed once for both of its rows.
     """
-    from isoscope._core.kernels import keep_most_similar
-
     offsets = np.zeros(len(corpus), corpus.dtype) if offsets is None else offsets
-    distances = np.full((len(queries), k), np.inf, corpus.dtype)
-    indices = np.full((len(queries), k), len(corpus), np.int64)
-    no_distances, no_indices = distances[:0], indices[:0]
-    size = tile_rows(corpus.dtype.itemsize, MAX_MEMORY)
-    columns = list(blocks(len(corpus), size))
-
-    def offer(a: slice, b: slice, of_rows: np.ndarray, *, both: bool) -> None:
-        keep_most_similar(
-            queries[a] @ corpus[b].T,
-            of_rows[a],
-            offsets[b],
-            a.start,
-            b.start,
-            distances[a],
-            indices[a],
-            distances[b] if both else no_distances,
-            indices[b] if both else no_indices,
-            exclude_self,
-        )
-
     if exclude_self:
-        locks = [Lock() for _ in columns]
+        return most_similar_others(lambda a, b: [queries[a] @ corpus[b].T], [offsets], k)[0]
+    best = _SimilarityHeaps(len(queries), len(corpus), k, corpus.dtype)
+    size = tile_rows(corpus.dtype.itemsize, MAX_MEMORY)
+    columns, rows = (
+        list(blocks(n, each)) for n, each in ((len(corpus), size), (len(queries), min(size, _QUERY_BLOCK)))
+    )
 
-        def offer_pair(pair: tuple[int, int]) -> None:
-            i, j = pair
+    def offer_all(a: slice) -> None:
+        for b in columns:
+            best.offer(queries[a] @ corpus[b].T, a, b, offsets)
+
+    run_all(map_in_threads(offer_all, rows, len(rows)))
+    return best.results()
+
+
+def most_similar_others(
+    products: Callable[[slice, slice], Iterable[np.ndarray]], offsets: list[np.ndarray], k: int
+) -> list[np.ndarray]:
+    """Return the k other rows with the largest product minus offset for each row, for several symmetric matrices.
+
+    `products(a, b)` returns one tile of each matrix: the products of the rows in `a` and the rows in `b`. Each pair of
+    blocks is computed once. Results are ordered as those of `most_similar`.
+    """
+    n, dtype = len(offsets[0]), offsets[0].dtype
+    best = [_SimilarityHeaps(n, n, k, dtype) for _ in offsets]
+    slices = list(blocks(n, tile_rows(dtype.itemsize, MAX_MEMORY)))
+    locks = [Lock() for _ in slices]
+
+    def offer_pair(pair: tuple[int, int]) -> None:
+        i, j = pair
+        for heaps, tile, each in zip(best, products(slices[i], slices[j]), offsets, strict=True):
             with locks[i], locks[j] if i != j else nullcontext():
-                offer(columns[i], columns[j], offsets, both=i != j)
+                heaps.offer_others(tile, slices[i], slices[j], each)
 
-        run_all(map_in_threads(offer_pair, _upper(len(columns)), len(columns)))
-    else:
-        rows = list(blocks(len(queries), min(size, _QUERY_BLOCK)))
+    run_all(map_in_threads(offer_pair, _upper(len(slices)), len(slices)))
+    return [heaps.results() for heaps in best]
 
-        def offer_all(a: slice) -> None:
-            for b in columns:
-                offer(a, b, no_offsets, both=False)
 
-        no_offsets = np.zeros(len(queries), corpus.dtype)
-        run_all(map_in_threads(offer_all, rows, len(rows)))
-    return np.take_along_axis(indices, np.lexsort((indices, distances)), axis=1)
+class _SimilarityHeaps:
+    """The k most similar rows of a corpus that were found so far, for each query."""
+
+    def __init__(self, queries: int, rows: int, k: int, dtype: np.dtype):
+        self.distances, self.indices = np.full((queries, k), np.inf, dtype), np.full((queries, k), rows, np.int64)
+        self._none = np.zeros(queries, dtype)
+
+    def offer(self, products: np.ndarray, a: slice, b: slice, offsets: np.ndarray) -> None:
+        """Update the results of the queries in `a`, given their products with the rows in `b`."""
+        from isoscope._core.kernels import keep_most_similar
+
+        none = self.distances[:0], self.indices[:0]
+        own = self.distances[a], self.indices[a]
+        keep_most_similar(products, self._none[a], offsets[b], a.start, b.start, *own, *none, False)
+
+    def offer_others(self, products: np.ndarray, a: slice, b: slice, offsets: np.ndarray) -> None:
+        """Update the results of the rows in `a` and `b` if the queries are the corpus; no row is its own result."""
+        from isoscope._core.kernels import keep_most_similar
+
+        own = self.distances[a], self.indices[a]
+        others = (self.distances[b], self.indices[b]) if a != b else (self.distances[:0], self.indices[:0])
+        keep_most_similar(products, offsets[a], offsets[b], a.start, b.start, *own, *others, True)
+
+    def results(self) -> np.ndarray:
+        """Return the rows found so far, the most similar first; ties are ordered by index."""
+        return np.take_along_axis(self.indices, np.lexsort((self.indices, self.distances)), axis=1)
 
 
 class NeighborSearch:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from scipy.sparse import csr_array
 from sklearn.base import clone
 
+from isoscope._core.arrays import blocks
 from isoscope._core.errors import NotFoundError, ParameterError, ShapeError, TooFewRowsError, plural, was_dropped
 from isoscope.advising.clusterings import nearest_center, run_k_means
 from isoscope.advising.inference import ExampleScores, Units, v_measure
 from isoscope.advising.retrieval import prepare, top_k
+from isoscope.advising.shared_neighbors import find_shared_neighbors
 from isoscope.advising.task import NO_ROWS, Round, Task, check_folds, note_rows, note_sample, read_rows, row_identity
 from isoscope.metrics.clusters import choose_starts
 from isoscope.transforms.affine import Whiten
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
 
 
 _PENALTIES = 10.0 ** np.arange(-4, 2)  # relative to the mean variance
+_TILE_ROWS = 1024  # rows of the probe that are processed together, so that intermediate results stay in the cache
 
 
 class LinearProbe:
@@ -41,40 +46,44 @@ class LinearProbe:
     def __init__(self, X: np.ndarray, labels: np.ndarray):
         self.unit = float(max(np.abs(X).max(), np.finfo(np.float64).tiny))  # keeps squares in range
         X = X / self.unit
+        (n, d), c = X.shape, int(labels.max()) + 1
+        parts = list(blocks(n, _TILE_ROWS))
         self.mean = X.mean(axis=0, dtype=np.float64)
-        centered = X - self.mean
-        targets = np.eye(int(labels.max()) + 1, dtype=X.dtype)[labels]
-        self.shares = targets.mean(axis=0, dtype=np.float64)
-        self.coefficients = np.zeros((X.shape[1], targets.shape[1]))
-        self.left_out = np.zeros(targets.shape) + self.shares
-        if not centered.any():
-            return
+        self.shares = np.bincount(labels) / n
+        self.coefficients = np.zeros((d, c))
+        self.left_out = np.zeros((n, c)) + self.shares
         # the sums use float64, and the products per row use the precision of X
-        variances, V = np.linalg.eigh(centered.T @ centered)
+        scatter, class_sums = np.zeros((d, d)), np.zeros((c, d))
+        for part in parts:
+            centered = X[part] - self.mean
+            scatter += centered.T @ centered
+            class_sums += _membership(labels[part], c) @ centered
+            X[part] = centered
+        if not scatter.any():
+            return
+        variances, V = np.linalg.eigh(scatter)
         variances = np.maximum(variances, 0)
-        order = np.argsort(labels, kind="stable")
-        present, starts = np.unique(labels[order], return_index=True)
-        along = np.zeros((X.shape[1], targets.shape[1]))
-        along[:, present] = V.T @ np.add.reduceat(centered[order], starts, axis=0).T
-        P = centered.astype(X.dtype) @ V.astype(X.dtype)
-        targets -= self.shares.astype(X.dtype)
-        penalties = _PENALTIES * float(variances.mean())
-        shrunk = 1 / (variances[:, None] + penalties)
-        leverages = (P * P) @ shrunk.astype(X.dtype)
-
-        def fit(i: int) -> np.ndarray:
-            return np.asarray(P @ (shrunk[:, i, None] * along).astype(X.dtype))
-
-        errors = []
-        for i, leverage in enumerate(leverages.T):
-            residuals = targets - fit(i)
-            squares = np.einsum("ij,ij->i", residuals, residuals)
-            errors.append(np.sum(squares / np.maximum(1 - 1 / len(X) - leverage, 1e-9) ** 2, dtype=np.float64))
+        along = V.T @ class_sums.T
+        shrunk = 1 / (variances[:, None] + _PENALTIES * float(variances.mean()))
+        each = (shrunk[:, :, None] * along[:, None, :]).reshape(d, -1).astype(X.dtype)
+        narrow_V, narrow_shrunk = V.astype(X.dtype), shrunk.astype(X.dtype)
+        targets = (np.eye(c) - self.shares).astype(X.dtype)
+        leverages, errors = np.empty((n, len(_PENALTIES)), X.dtype), np.zeros(len(_PENALTIES))
+        for part in parts:
+            P = X[part] = X[part] @ narrow_V
+            residuals = (P @ each).reshape(len(P), len(_PENALTIES), c)
+            residuals -= targets[labels[part], None]
+            leverages[part] = (P * P) @ narrow_shrunk
+            squares = np.einsum("ijk,ijk->ij", residuals, residuals)
+            errors += np.sum(squares / np.maximum(1 - 1 / n - leverages[part], 1e-9) ** 2, axis=0, dtype=np.float64)
         best = int(np.argmin(errors))
-        self.coefficients = V @ (shrunk[:, best, None] * along)
+        coefficients = shrunk[:, best, None] * along
+        self.coefficients = V @ coefficients
         # keep the mean label of all rows: leaving out a row would always make its own label rarer
-        leverage = leverages[:, best, None]
-        self.left_out = self.shares + (fit(best) - leverage * targets) / (1 - leverage)
+        for part in parts:
+            leverage = leverages[part, best, None]
+            fitted = X[part] @ coefficients.astype(X.dtype)
+            self.left_out[part] += (fitted - leverage * targets[labels[part]]) / (1 - leverage)
 
     def predict(self, Z: np.ndarray) -> np.ndarray:
         """Return the predicted label of each row of Z."""
@@ -131,12 +140,20 @@ class Labels(Task):
                 "that several distinct rows share, not unique ids"
             )
         self.seed = seed
+        self._neighbors: WeakKeyDictionary[Repair, np.ndarray] = WeakKeyDictionary()
         everything = np.arange(len(self.labels))
         self.units = Units(_independent_examples(len(everything)), folds)
         self.rounds = [Round(None, everything)]
         if new_rows:
             parts = stratified_folds(self.labels, folds, np.random.default_rng(seed))
             self.rounds = [Round(np.setdiff1d(everything, part), part) for part in parts]
+
+    def share_work(self, repairs: Sequence[Repair]) -> None:
+        """Find the neighbors of all repairs that share products."""
+        if self.rounds[0].fit_rows is None:
+            vectors, mean = self.rows.vectors, self.corpus.sketch.mean
+            found = find_shared_neighbors(vectors, mean, repairs, _NEIGHBORS, self.metric)
+            self._neighbors.update((repairs[position], near) for position, near in found.items())
 
     def score(self, repair: Repair, round: Round) -> dict[str, ExampleScores]:
         """Return whether each row of a round is classified correctly, and how well the clusters match the labels."""
@@ -145,7 +162,10 @@ class Labels(Task):
         compared = prepare(Z, self.metric)
         if round.fit_rows is None:
             predicted = LinearProbe(Z, truth).leave_one_out()
-            near = truth[top_k(compared, compared, _NEIGHBORS, self.metric, exclude_self=True)]
+            lists = self._neighbors.pop(repair, None)
+            if lists is None:
+                lists = top_k(compared, compared, _NEIGHBORS, self.metric, exclude_self=True)
+            near = truth[lists]
         else:
             X, known = repair.transform(self.rows.vectors[round.fit_rows]), self.labels[round.fit_rows]
             predicted = LinearProbe(X, known).predict(Z)
@@ -169,6 +189,11 @@ class Labels(Task):
         for run, (centers, own) in enumerate(run_k_means(some, starts)):
             codes[run, clustered], codes[run, others] = own, nearest_center(rest, centers)
         return codes
+
+
+def _membership(labels: np.ndarray, classes: int) -> csr_array:
+    """Return the matrix whose product with an array is the sum of its rows for each class."""
+    return csr_array((np.ones(len(labels)), (labels, np.arange(len(labels)))), shape=(classes, len(labels)))
 
 
 def _independent_examples(m: int) -> csr_array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -95,6 +96,9 @@ class Task(ABC):
 
     def __len__(self) -> int:
         return len(self.units.of)
+
+    def share_work(self, repairs: Sequence[Repair]) -> None:  # noqa: B027 (most tasks share nothing)
+        """Compute what the scores of several repairs, all fitted to the whole source, have in common."""
 
     @abstractmethod
     def score(self, repair: Repair, round: Round) -> dict[str, ExampleScores]:

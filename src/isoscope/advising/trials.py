@@ -60,10 +60,21 @@ def try_candidates(task: Task, store: Store, candidates: Sequence[Candidate], se
     parts = _Parts(task, seed)
     from_source = {each.name: clone(each.repair).fit(store) for each in candidates if _reads_source(each, task)}
 
-    def attempt(candidate: Candidate) -> _Attempt | InputError:
+    def fit(candidate: Candidate) -> Repair | InputError:
         with single_threaded():
             try:
-                repair = from_source.get(candidate.name) or parts.source.fit(candidate.repair)
+                return from_source.get(candidate.name) or parts.source.fit(candidate.repair)
+            except InputError as error:
+                if candidate.name == AS_IS:
+                    raise
+                return error
+
+    def attempt(each: tuple[Candidate, Repair | InputError]) -> _Attempt | InputError:
+        candidate, repair = each
+        if isinstance(repair, InputError):
+            return repair
+        with single_threaded():
+            try:
                 scores = _score_candidate(task, candidate, repair, parts)
                 return _Attempt(repair, scores, _measure_shape(task, candidate, parts))
             except InputError as error:
@@ -73,7 +84,9 @@ def try_candidates(task: Task, store: Store, candidates: Sequence[Candidate], se
 
     tried: dict[str, _Attempt] = {}
     left_out: dict[str, str] = {}
-    found = map_in_threads(attempt, candidates, len(candidates))
+    fitted = list(map_in_threads(fit, candidates, len(candidates)))
+    task.share_work([repair for repair in fitted if not isinstance(repair, InputError)])
+    found = map_in_threads(attempt, zip(candidates, fitted, strict=True), len(candidates))
     for i, (candidate, result) in enumerate(zip(candidates, found, strict=True)):
         if isinstance(result, InputError):
             left_out[candidate.name] = str(result)

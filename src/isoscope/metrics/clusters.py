@@ -372,10 +372,22 @@ def _cosine_distance_sums(xp: Any, X: Array, groups: Groups) -> Array:
         within = within + asarray_like(xp, X, member[part].T, wide) @ xp.sum(step * step, axis=1)
     zero = ~nonzero_rows(X)
     zeros_in = asarray_like(xp, X, member[zero].sum(axis=0), wide)
+    center = xp.mean(means, axis=0)
+    offsets = means - center
+    sizes = xp.sum(offsets * offsets, axis=1)
+    near = 8 * float(xp.finfo(wide).eps) ** 0.5
     rows = []
     for part in tiles(X):
         u = units(part)
-        chords = xp.stack([xp.sum((u - means[c, :]) ** 2, axis=1) for c in range(len(groups.names))], axis=1)
+        from_center = u - center
+        both = xp.sum(from_center * from_center, axis=1)[:, None] + sizes[None, :]
+        chords = both - 2 * (from_center @ offsets.T)
+        close = np.flatnonzero(to_numpy(detach(chords <= near * both)).any(axis=0))
+        if len(close):  # the subtraction cancels digits
+            columns = [chords[:, c] for c in range(len(groups.names))]
+            for c in close.tolist():
+                columns[c] = xp.sum((u - means[c, :]) ** 2, axis=1)
+            chords = xp.stack(columns, axis=1)
         lost = asarray_like(xp, X, zero[part][:, None].astype(float), wide)
         mine = asarray_like(xp, X, member[part], wide)
         rows.append((counts * chords + within + counts * lost + zeros_in) / 2 - mine * lost)
