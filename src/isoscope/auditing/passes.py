@@ -325,7 +325,7 @@ class NeighborTally(Tally):
 
     def partial_result(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return the nearest rows so far, for each search."""
-        return [(search.distances, search.indices) for search in self.searches]
+        return [search.partial_result() for search in self.searches]
 
     def join(self, gathered: list[tuple[np.ndarray, np.ndarray]]) -> None:
         """Merge the nearest rows that were found among later rows."""
