@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import isoscope
-from isoscope.auditing.mixed_spaces import MIN_MIXED_ROWS, assign_spaces, find_mixed_spaces
+from isoscope.auditing.mixed_spaces import MIN_MIXED_ROWS, _merge_into_two, assign_spaces, find_mixed_spaces
 from tests.comparing.spaces import topics
 
 D = 96
@@ -81,6 +81,16 @@ def test_further_rows_are_assigned_by_their_neighbors():
     known = np.arange(400)
     assigned = assign_spaces(X, known[~where[:400]], known[where[:400]], "covariances")
     assert np.mean(assigned == where) > 0.99
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 30])
+def test_items_are_merged_by_average_linkage(rng, n):
+    hierarchy = pytest.importorskip("scipy.cluster.hierarchy")
+    points = rng.standard_normal((n, 4))
+    distances = np.linalg.norm(points[:, None] - points, axis=2)
+    tree = hierarchy.linkage(distances[np.triu_indices(n, 1)], "average")
+    groups = hierarchy.fcluster(tree, 2, "maxclust")
+    np.testing.assert_array_equal(_merge_into_two(distances), groups != groups[0])
 
 
 def test_audit_reports_the_rows_and_does_not_call_them_clusters():

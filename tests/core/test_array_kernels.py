@@ -62,20 +62,21 @@ def test_neighbors_and_cosines_agree_with_compiled_kernels(monkeypatch, dtype, r
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_heaps_agree_with_compiled_kernels_on_ties(dtype):
+def test_lists_keep_the_nearest_points_with_ties_ordered_by_index(dtype):
     rng = np.random.default_rng(2)
     first, second = (rng.integers(0, 6, (90, 110)).astype(dtype) for _ in range(2))
-    results = []
+    own, every_row, every_column = np.arange(40, 130), slice(0, 90), slice(0, 110)
+    of_rows = np.concatenate([first, np.where(np.arange(100, 210) == own[:, None], 99, second)], axis=1)
+    of_rows_numbers = np.concatenate([np.arange(300, 410), np.arange(100, 210)])
     for module in BOTH:
-        by_row = np.full((90, 12), np.inf, dtype), np.full((90, 12), 999)
-        by_column = np.full((110, 12), np.inf, dtype), np.full((110, 12), 999)
-        module.keep_nearest_of_both(first, 0, 300, *by_row, *by_column)
-        module.keep_nearest(second, np.arange(40, 130), 100, *by_row)
-        for distances, indices in (by_row, by_column):
-            order = np.lexsort((indices, distances))
-            results += [np.take_along_axis(values, order, axis=1) for values in (distances, indices)]
-    for ours, theirs in zip(results[:4], results[4:], strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+        by_row, by_column = (pairs._NearestLists(n, 12, np.dtype(dtype), 999) for n in (90, 110))
+        module.keep_nearest_of_both(first, 0, 300, 12, *by_row.part(every_row), *by_column.part(every_column))
+        module.keep_nearest(second, own, 100, 12, *by_row.part(every_row))
+        for found, values, numbers in ((by_row, of_rows, of_rows_numbers), (by_column, first.T, np.arange(90))):
+            order = np.lexsort((np.broadcast_to(numbers, values.shape), values))[:, :12]
+            distances, indices = pairs._sort_lists(*found.nearest())
+            np.testing.assert_array_equal(distances, np.take_along_axis(values, order, axis=1))
+            np.testing.assert_array_equal(indices, numbers[order])
 
 
 @pytest.mark.parametrize("rows", [rows_with_ties, gaussian_rows])

@@ -64,29 +64,40 @@ def _squared_lengths(steps: np.ndarray) -> np.ndarray:
 
 
 def keep_nearest(
-    squared: np.ndarray, own: np.ndarray, first_column: int, distances: np.ndarray, indices: np.ndarray
+    squared: np.ndarray,
+    own: np.ndarray,
+    first_column: int,
+    k: int,
+    distances: np.ndarray,
+    indices: np.ndarray,
+    *_: np.ndarray,
 ) -> None:
-    """Update each row's k nearest points with the points in a tile's columns; row i is point own[i]."""
+    """Update each row's list of its k nearest points with the points in a tile's columns; row i is point own[i].
+
+    Unlike the compiled kernel, it needs neither counts nor limits: each list has its k nearest points after each tile.
+    """
     at = own - first_column
     inside = np.flatnonzero((at >= 0) & (at < squared.shape[1]))
     if len(inside):
         squared = squared.copy()
         squared[inside, at[inside]] = np.inf
-    _keep(squared, first_column, distances, indices)
+    _keep(squared, first_column, distances[:, :k], indices[:, :k])
 
 
 def keep_nearest_of_both(
     squared: np.ndarray,
     first_row: int,
     first_column: int,
-    row_distances: np.ndarray,
-    row_indices: np.ndarray,
-    column_distances: np.ndarray,
-    column_indices: np.ndarray,
+    k: int,
+    *lists: np.ndarray,
 ) -> None:
-    """Update the nearest points of a tile's rows with its columns, and those of its columns with its rows."""
-    _keep(squared, first_column, row_distances, row_indices)
-    _keep(squared.T, first_row, column_distances, column_indices)
+    """Update the lists of a tile's rows with its columns, and those of its columns with its rows."""
+    half = len(lists) // 2
+    for values, first, (distances, indices, *_) in (
+        (squared, first_column, lists[:half]),
+        (squared.T, first_row, lists[half:]),
+    ):
+        _keep(values, first, distances[:, :k], indices[:, :k])
 
 
 def _keep(values: np.ndarray, first: int, distances: np.ndarray, indices: np.ndarray) -> None:

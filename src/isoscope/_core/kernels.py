@@ -109,62 +109,161 @@ def _sift(distances, indices, value, index):  # type: ignore[no-untyped-def]
     indices[at] = index
 
 
-@njit(cache=True, nogil=True)
-def _mark_near(row, limit, column_limits, marks):  # type: ignore[no-untyped-def]
-    """Mark the values of a row that are at most `limit` or their column's limit, in a loop that can be vectorized."""
-    for j in range(row.shape[0]):
-        marks[j] = (row[j] <= limit) | (row[j] <= column_limits[j])
+# Each row has a list of the nearest points so far, with room for more than k of them: `distances` and `indices`, of
+# which `counts` entries are used. When the list is full, it is reduced to the k nearest points, and the farthest of
+# these becomes the limit for further points: `limits`, and `last`, its index. Among equal distances, lower indices are
+# nearer. The loops over a tile index whole arrays, because each view of a row costs an atomic reference count.
 
 
 @njit(cache=True, nogil=True)
-def _offer(distances, indices, value, index):  # type: ignore[no-untyped-def]
-    """Put a point into a heap if it is nearer than the farthest point there, or as near with a lower index."""
-    if value < distances[0] or index < indices[0]:
-        _sift(distances, indices, value, index)
+def _kth_bound(values, k):  # type: ignore[no-untyped-def]
+    """Return a bound that at least k of the values do not exceed, by bisection; exactly k, unless values are equal."""
+    low = high = np.float64(values[0])
+    for p in range(values.shape[0]):
+        low = min(low, np.float64(values[p]))
+        high = max(high, np.float64(values[p]))
+    if _count_within(values, low) >= k:
+        return low
+    while True:
+        middle = low + (high - low) / 2
+        if middle <= low or middle >= high:
+            return high
+        count = _count_within(values, middle)
+        if count == k:
+            return middle
+        if count < k:
+            low = middle
+        else:
+            high = middle
 
 
 @njit(cache=True, nogil=True)
-def keep_nearest(squared, own, first_column, distances, indices):  # type: ignore[no-untyped-def]
-    """Update each row's heap of its k nearest points with the points in a tile's columns; row i is point own[i].
+def _count_within(values, bound):  # type: ignore[no-untyped-def]
+    total = 0
+    for p in range(values.shape[0]):
+        total += values[p] <= bound
+    return total
 
-    Few points of a tile enter a heap, so they are marked first, and eight marks are checked at a time.
+
+@njit(cache=True, nogil=True)
+def _farthest(distances, indices):  # type: ignore[no-untyped-def]
+    """Return the position of the farthest point, in loops without branches."""
+    largest = distances[0]
+    for p in range(distances.shape[0]):
+        largest = max(largest, distances[p])
+    index = np.int64(-1)
+    for p in range(distances.shape[0]):
+        index = max(index, indices[p] if distances[p] == largest else np.int64(-1))
+    at = 0
+    for p in range(distances.shape[0]):
+        at = p if distances[p] == largest and indices[p] == index else at
+    return at
+
+
+@njit(cache=True, nogil=True, inline="never")
+def _reduce_list(k, distances, indices, counts, limits, last, row):  # type: ignore[no-untyped-def]
+    """Reduce the list of a row to its k nearest points, and set the limit of the row."""
+    values, numbers = distances[row, : counts[row]], indices[row, : counts[row]]
+    bound = _kth_bound(values, k)
+    kept = 0
+    for p in range(values.shape[0]):
+        value, number = values[p], numbers[p]
+        values[kept], numbers[kept] = value, number
+        kept += value <= bound
+    at = _farthest(values[:kept], numbers[:kept])
+    while kept > k:  # several points are at the same distance
+        kept -= 1
+        values[at], numbers[at] = values[kept], numbers[kept]
+        at = _farthest(values[:kept], numbers[:kept])
+    counts[row] = kept
+    limits[row], last[row] = values[at], numbers[at]
+
+
+@njit(cache=True, nogil=True)
+def reduce_lists(k, distances, indices, counts, limits, last):  # type: ignore[no-untyped-def]
+    """Reduce each list with more than k points to the k nearest ones."""
+    for row in range(counts.shape[0]):
+        if counts[row] > k:
+            _reduce_list(k, distances, indices, counts, limits, last, row)
+
+
+@njit(cache=True, nogil=True)
+def keep_nearest(squared, own, first_column, k, distances, indices, counts, limits, last):  # type: ignore[no-untyped-def]
+    """Update each row's list of its k nearest points with the points in a tile's columns; row i is point own[i].
+
+    Few points of a tile enter a list, so they are marked first, and eight marks are checked at a time.
     """
     columns = squared.shape[1]
     words = np.zeros((columns + 7) // 8, np.uint64)
     marks = words.view(np.uint8)[:columns]
-    no_limits = np.full(columns, -np.inf, squared.dtype)
     for i in range(squared.shape[0]):
-        _mark_near(squared[i], distances[i, 0], no_limits, marks)
+        limit = limits[i]
+        for j in range(columns):
+            marks[j] = squared[i, j] <= limit
         for word in range(words.shape[0]):
             if words[word]:
                 for j in range(8 * word, min(8 * word + 8, columns)):
-                    if squared[i, j] <= distances[i, 0] and first_column + j != own[i]:
-                        _offer(distances[i], indices[i], squared[i, j], first_column + j)
+                    value, index = squared[i, j], first_column + j
+                    if (value < limits[i] or (value == limits[i] and index < last[i])) and index != own[i]:
+                        at = counts[i]
+                        distances[i, at] = value
+                        indices[i, at] = index
+                        counts[i] = at + 1
+                        if at + 1 == distances.shape[1]:
+                            _reduce_list(k, distances, indices, counts, limits, last, i)
 
 
 @njit(cache=True, nogil=True)
 def keep_nearest_of_both(  # type: ignore[no-untyped-def]
-    squared, first_row, first_column, row_distances, row_indices, column_distances, column_indices
+    squared,
+    first_row,
+    first_column,
+    k,
+    row_distances,
+    row_indices,
+    row_counts,
+    row_limits,
+    row_last,
+    column_distances,
+    column_indices,
+    column_counts,
+    column_limits,
+    column_last,
 ):
-    """Update the heaps of a tile's rows with its columns, and those of its columns with its rows, in one scan.
+    """Update the lists of a tile's rows with its columns, and those of its columns with its rows, in one scan.
 
     Row i is point first_row + i, and column j is point first_column + j; no point is in both. See `keep_nearest`.
     """
     columns = squared.shape[1]
+    width = row_distances.shape[1]
     words = np.zeros((columns + 7) // 8, np.uint64)
     marks = words.view(np.uint8)[:columns]
-    limits = column_distances[:, 0].copy()
     for i in range(squared.shape[0]):
-        _mark_near(squared[i], row_distances[i, 0], limits, marks)
+        limit = row_limits[i]
+        for j in range(columns):
+            marks[j] = (squared[i, j] <= limit) | (squared[i, j] <= column_limits[j])
         for word in range(words.shape[0]):
             if words[word]:
                 for j in range(8 * word, min(8 * word + 8, columns)):
-                    value = squared[i, j]
-                    if value <= row_distances[i, 0]:
-                        _offer(row_distances[i], row_indices[i], value, first_column + j)
-                    if value <= limits[j]:
-                        _offer(column_distances[j], column_indices[j], value, first_row + i)
-                        limits[j] = column_distances[j, 0]
+                    if not marks[j]:
+                        continue
+                    value, row, column = squared[i, j], first_row + i, first_column + j
+                    if value < row_limits[i] or (value == row_limits[i] and column < row_last[i]):
+                        at = row_counts[i]
+                        row_distances[i, at] = value
+                        row_indices[i, at] = column
+                        row_counts[i] = at + 1
+                        if at + 1 == width:
+                            _reduce_list(k, row_distances, row_indices, row_counts, row_limits, row_last, i)
+                    if value < column_limits[j] or (value == column_limits[j] and row < column_last[j]):
+                        at = column_counts[j]
+                        column_distances[j, at] = value
+                        column_indices[j, at] = row
+                        column_counts[j] = at + 1
+                        if at + 1 == width:
+                            _reduce_list(
+                                k, column_distances, column_indices, column_counts, column_limits, column_last, j
+                            )
 
 
 @njit(cache=True, nogil=True)
@@ -243,12 +342,32 @@ def keep_most_similar(  # type: ignore[no-untyped-def]
                     column_worst[j] = by_column[j, 0]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, fastmath=_FASTMATH)
 def neighbor_distances(X, rows, distances, indices):  # type: ignore[no-untyped-def]
-    """Compute the squared distances from the given rows to their neighbors, from coordinate differences."""
+    """Compute the squared distances from the given rows to their neighbors, from coordinate differences.
+
+    Four neighbors are read at the same time, because a neighbor is rarely in the cache.
+    """
+    last = indices.shape[1] - 1
     for i in range(rows.shape[0]):
-        for j in range(indices.shape[1]):
-            distances[i, j] = squared_distance(X[rows[i]], X[indices[i, j]])
+        for j in range(0, last + 1, 4):
+            a, b = indices[i, j], indices[i, min(j + 1, last)]
+            c, d = indices[i, min(j + 2, last)], indices[i, min(j + 3, last)]
+            to_a, to_b, to_c, to_d = 0.0, 0.0, 0.0, 0.0
+            for p in range(X.shape[1]):
+                value = np.float64(X[rows[i], p])
+                step = value - np.float64(X[a, p])
+                to_a += step * step
+                step = value - np.float64(X[b, p])
+                to_b += step * step
+                step = value - np.float64(X[c, p])
+                to_c += step * step
+                step = value - np.float64(X[d, p])
+                to_d += step * step
+            distances[i, min(j + 3, last)] = to_d
+            distances[i, min(j + 2, last)] = to_c
+            distances[i, min(j + 1, last)] = to_b
+            distances[i, j] = to_a
 
 
 # An array that a kernel allocates adds up to 0.2 s to its compilation, so callers of the next three kernels pass

@@ -33,6 +33,7 @@ _QUERY_BLOCK = 160  # queries of a block: a few hundred queries use several core
 _MAX_SQUARED_DISTANCE = 1e30  # larger than any squared distance here, but within the range of float32
 # Up to this number of rows, a tile is faster without BLAS, whose idle threads would compete with those of torch.
 _MAX_ROWS_WITHOUT_BLAS = 96
+_LEAST_ROOM = 32  # entries of a list of nearest points beyond the k nearest ones
 _MAX_ROWS_OF_ONE_TREE = 2048  # up to this number of rows, the tree is computed from all pairs, by NumPy
 
 
@@ -91,6 +92,44 @@ class _RowBlocks:
         return squared
 
 
+class _NearestLists:
+    """The k nearest points of each row so far, as distances and indices, in lists that have room for more points.
+
+    `none` is the index of a missing point. The kernels document the arrays.
+    """
+
+    def __init__(self, n: int, k: int, dtype: np.dtype, none: int):
+        width = k + max(k // 2, _LEAST_ROOM)
+        self.k = k
+        self.distances = np.full((n, width), np.inf, dtype)
+        self.indices = np.full((n, width), none, np.int64)
+        self.counts, self.limits = np.zeros(n, np.int64), np.full(n, np.inf, dtype)
+        self.last = np.full(n, np.iinfo(np.int64).max)
+
+    def part(self, rows: slice) -> tuple[np.ndarray, ...]:
+        """Return the arrays of these rows, in the order of the kernels' parameters."""
+        return self.distances[rows], self.indices[rows], self.counts[rows], self.limits[rows], self.last[rows]
+
+    def nearest(self, rows: slice = slice(None)) -> tuple[np.ndarray, np.ndarray]:
+        """Return the distances and indices of the k nearest points of these rows, in any order."""
+        if (self.counts[rows] > self.k).any():
+            from isoscope._core.kernels import reduce_lists
+
+            reduce_lists(self.k, *self.part(rows))
+        return self.distances[rows, : self.k], self.indices[rows, : self.k]
+
+
+def _sort_lists(distances: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return lists of nonnegative distances and of indices, nearest first; ties are ordered by index."""
+    if distances.dtype == np.float32 and indices.max(initial=0) < 2**32:
+        keys = distances.view(np.uint32).astype(np.uint64) << np.uint64(32)  # the bits are in the order of the numbers
+        keys |= indices.astype(np.uint64)
+        keys.sort(axis=1)
+        return (keys >> np.uint64(32)).astype(np.uint32).view(np.float32), (keys & np.uint64(2**32 - 1)).astype(np.int64)
+    order = np.lexsort((indices, distances))
+    return np.take_along_axis(distances, order, axis=1), np.take_along_axis(indices, order, axis=1)
+
+
 def nearest_neighbors(
     X: np.ndarray,
     k: int,
@@ -108,8 +147,7 @@ def nearest_neighbors(
     points = _RowBlocks(X, max_memory=max_memory)
     kernels = points.kernels
     queries = np.arange(len(X)) if rows is None else rows
-    distances = np.full((len(queries), k), np.inf, X.dtype)
-    indices = np.full((len(queries), k), len(X), np.int64)
+    lists = _NearestLists(len(queries), k, X.dtype, len(X))
     locks = [Lock() for _ in points.slices]
 
     def offer_both(pair: tuple[int, int]) -> None:
@@ -120,15 +158,15 @@ def nearest_neighbors(
             cosines.add(tile, i == j, kernels)
         with locks[i]:
             if i == j:
-                kernels.keep_nearest(tile, queries[a], b.start, distances[a], indices[a])
+                kernels.keep_nearest(tile, queries[a], b.start, k, *lists.part(a))
                 return
             with locks[j]:  # i < j, so no two threads wait for each other
-                kernels.keep_nearest_of_both(tile, a.start, b.start, distances[a], indices[a], distances[b], indices[b])
+                kernels.keep_nearest_of_both(tile, a.start, b.start, k, *lists.part(a), *lists.part(b))
 
     def offer_all(part: slice) -> None:
         own = queries[part]
         for b in points.slices:
-            kernels.keep_nearest(points.squared_distances(own, b), own, b.start, distances[part], indices[part])
+            kernels.keep_nearest(points.squared_distances(own, b), own, b.start, k, *lists.part(part))
 
     if rows is None:
         run_all(map_in_threads(offer_both, _upper(len(points.slices)), len(points.slices)))
@@ -136,14 +174,16 @@ def nearest_neighbors(
         parts = list(blocks(len(queries), points.slices[0].stop))
         run_all(map_in_threads(offer_all, parts, len(parts)))
 
+    distances, indices = np.empty((len(queries), k)), np.empty((len(queries), k), np.int64)
+
     def finish(part: slice) -> None:
-        kernels.neighbor_distances(points.X, queries[part], distances[part], indices[part])
-        order = np.lexsort((indices[part], distances[part]))
-        distances[part] = np.take_along_axis(distances[part], order, axis=1)
-        indices[part] = np.take_along_axis(indices[part], order, axis=1)
+        squared, found = (np.ascontiguousarray(each) for each in lists.nearest(part))
+        kernels.neighbor_distances(points.X, queries[part], squared, found)
+        squared, indices[part] = _sort_lists(squared, found)
+        distances[part] = np.sqrt(squared, dtype=np.float64) * points.unit
 
     run_all(map_in_threads(finish, blocks(len(queries), 256), len(queries) // 256))
-    return np.sqrt(distances, dtype=np.float64) * points.unit, indices
+    return distances, indices
 
 
 def most_similar(
@@ -256,8 +296,7 @@ class NeighborSearch:
         self.center = center.astype(queries.dtype)
         self.centered, self.norms = self._center_rows(self.queries)
         self.own = np.full(len(queries), -1) if own is None else own
-        self.distances = np.full((len(queries), k), np.inf, queries.dtype)
-        self.indices = np.full((len(queries), k), np.iinfo(np.int64).max)
+        self.lists = _NearestLists(len(queries), k, queries.dtype, np.iinfo(np.int64).max)
         self.rows = tile_rows(queries.dtype.itemsize, max_memory)
         self.near = 8 * float(np.sqrt(np.finfo(queries.dtype).eps))
 
@@ -281,24 +320,30 @@ class NeighborSearch:
                 )
                 if self.cosines is not None:
                     self.cosines.add(tile, False, kernels)
-                kernels.keep_nearest(tile, self.own[part], first + b.start, self.distances[part], self.indices[part])
+                kernels.keep_nearest(tile, self.own[part], first + b.start, self.lists.k, *self.lists.part(part))
 
         parts = list(blocks(len(self.queries), self.rows))
         run_all(map_in_threads(offer_part, parts, len(parts)))
 
+    def partial_result(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the squared distances and row numbers found so far, in any order."""
+        return self.lists.nearest()
+
     def join(self, distances: np.ndarray, indices: np.ndarray) -> None:
-        """Merge the `distances` and `indices` from another search, for the same queries among other rows."""
-        distances = np.concatenate([self.distances, distances], axis=1)
-        indices = np.concatenate([self.indices, indices], axis=1)
-        order = np.lexsort((indices, distances))[:, self.distances.shape[1] - 1 :: -1]  # a heap has its worst first
-        self.distances = np.take_along_axis(distances, order, axis=1)
-        self.indices = np.take_along_axis(indices, order, axis=1)
+        """Merge the `partial_result` of another search, for the same queries among other rows."""
+        k, n = self.lists.k, len(self.queries)
+        own = self.lists.nearest()
+        merged = (np.concatenate(both, axis=1) for both in zip(own, (distances, indices), strict=True))
+        distances, indices = (each[:, :k] for each in _sort_lists(*merged))
+        self.lists = _NearestLists(n, k, distances.dtype, np.iinfo(np.int64).max)
+        self.lists.distances[:, :k], self.lists.indices[:, :k], self.lists.counts[:] = distances, indices, k
+        self.lists.limits[:], self.lists.last[:] = distances[:, -1], indices[:, -1]
 
     def results(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the distances and row numbers found so far, nearest first; ties are ordered by row number."""
-        order = np.lexsort((self.indices, self.distances))
-        nearest = np.take_along_axis(np.maximum(self.distances, 0), order, axis=1)
-        return np.sqrt(nearest, dtype=np.float64), np.take_along_axis(self.indices, order, axis=1)
+        distances, indices = self.lists.nearest()
+        nearest, indices = _sort_lists(np.maximum(distances, 0), indices)
+        return np.sqrt(nearest, dtype=np.float64), indices
 
 
 def spanning_tree(X: np.ndarray, *, max_memory: int = MAX_MEMORY) -> tuple[np.ndarray, np.ndarray]:

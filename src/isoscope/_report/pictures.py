@@ -161,7 +161,9 @@ def _point_neighbors(m: Measurements, at: np.ndarray) -> tuple[np.ndarray | None
         return None, None
     usable = m.lists.asked
     if m.complete:
-        own, indices, distances = usable, np.searchsorted(m.sample.rows, m.around.indices), m.around.distances
+        drawn = np.isin(usable, at)
+        own, distances = usable[drawn], m.around.distances[drawn]
+        indices = np.searchsorted(m.sample.rows, m.around.indices[drawn])
     else:
         own = at[np.isin(at, usable)]
         scaled = RowScaling(m.settings.metric, m.sketch)

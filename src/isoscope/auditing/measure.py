@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -320,7 +321,7 @@ class MeasurementRun:
     def _near_duplicates(self, around: Neighborhood | None) -> NearDuplicates | None:
         if around is None:
             return None
-        typical = typical_distance(self.placed(self.sample.vectors[self.usable]), self.settings.seed)
+        typical = typical_distance(self.ask.rows, self.settings.seed)
         return near_duplicates(
             around.asked,
             around.distances,
@@ -424,7 +425,8 @@ def _list_overlaps(sample: Sample) -> dict[tuple[str, str], np.ndarray]:
     if len(at) < LIST_LENGTH + 2:  # a list would contain all other rows
         return {}
     asked = np.flatnonzero(np.isin(at, sample.first(_LIST_PRODUCTS // len(at))))
-    return list_overlaps(sample.vectors[at], asked, LIST_LENGTH) if len(asked) else {}
+    rows = sample.vectors if len(at) == len(sample) else sample.vectors[at]
+    return list_overlaps(rows, asked, LIST_LENGTH) if len(asked) else {}
 
 
 def count_queries(n: int, sample: int) -> int:
@@ -465,6 +467,12 @@ class _SampleSearch:
                 placed(sample.vectors[self.ask]), k, center=placed.center, own=sample.rows[self.ask]
             )
 
+    @cached_property
+    def rows(self) -> np.ndarray:
+        """The usable rows of the sample, scaled."""
+        vectors = self.sample.vectors
+        return self.placed(vectors if len(self.usable) == len(vectors) else vectors[self.usable])
+
     def result(self) -> tuple[Neighborhood | None, Neighborhood | None]:
         """Return the neighbors among all rows, and within the sample."""
         if not self.enough:
@@ -472,7 +480,7 @@ class _SampleSearch:
         usable, unit, among = self.usable, self.placed.unit, len(self.usable)
         k = count_lid_neighbors(among) if self.search is None else min(LIST_LENGTH, among - 1)
         counted = CosineCounter() if self.placed.metric == "cosine" else None
-        distances, at = nearest_neighbors(self.placed(self.sample.vectors[usable]), k, cosines=counted)
+        distances, at = nearest_neighbors(self.rows, k, cosines=counted)
         self.cosines = None if counted is None else counted.histogram()
         within = Neighborhood(usable, distances[:, :LIST_LENGTH] * unit, usable[at[:, :LIST_LENGTH]], among)
         if self.search is None:

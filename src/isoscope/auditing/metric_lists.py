@@ -11,7 +11,7 @@ from isoscope._core.threads import map_in_threads, run_all
 
 METRICS = ("cosine", "inner_product", "euclidean")
 
-_QUERIES = 64  # queries per thread, whose products with all rows are in memory at the same time
+_QUERIES = 128  # queries per thread, whose products with all rows are in memory at the same time
 _ROWS = 1024  # rows per thread that are converted to float64 at the same time
 
 

@@ -298,8 +298,6 @@ def _split(units: np.ndarray, codes: np.ndarray, k: int) -> np.ndarray | None:
     The clusters are merged by the similarity of their covariances until two groups remain. Then each row moves to the
     group with which its squared cosines are larger.
     """
-    from scipy.cluster.hierarchy import fcluster, linkage
-
     d = units.shape[1]
     covariances = _Covariances(units, codes, k)
     large = np.flatnonzero((covariances.counts >= _LEAST_ROWS) & covariances.usable)
@@ -311,11 +309,8 @@ def _split(units: np.ndarray, codes: np.ndarray, k: int) -> np.ndarray | None:
         return None
     norms = np.sqrt(np.maximum(norms, _SMALLEST_NORM * np.median(norms)))
     distances = 1 - np.clip(excess / np.outer(norms, norms), -1, 1)
-    groups = fcluster(linkage(distances[np.triu_indices(len(large), 1)], "average"), 2, "maxclust")
-    if len(np.unique(groups)) < 2:
-        return None
     group = np.zeros(k, np.int64)
-    group[large] = groups
+    group[large] = np.where(_merge_into_two(distances), 2, 1)
     first, second = group[codes] == 1, group[codes] == 2
     squares = units @ units.T
     np.square(squares, out=squares)
@@ -327,6 +322,23 @@ def _split(units: np.ndarray, codes: np.ndarray, k: int) -> np.ndarray | None:
         second = own[0] / typical[0] < own[1] / typical[1]
         first = ~second
     return second if min(first.sum(), second.sum()) >= _LEAST_SPACE_ROWS else None
+
+
+def _merge_into_two(distances: np.ndarray) -> np.ndarray:
+    """Return whether each item belongs to the second of two groups, by average linkage.
+
+    Importing scipy.cluster would take longer than the other steps of this module.
+    """
+    between = distances.astype(np.float64)
+    np.fill_diagonal(between, np.inf)
+    sizes, groups = np.ones(len(between)), np.arange(len(between))
+    for _ in range(len(between) - 2):
+        a, b = sorted(divmod(int(between.argmin()), len(between)))
+        between[a] = between[:, a] = (sizes[a] * between[a] + sizes[b] * between[b]) / (sizes[a] + sizes[b])
+        between[b] = between[:, b] = between[a, a] = np.inf
+        sizes[a] += sizes[b]
+        groups[groups == b] = a
+    return np.asarray(groups != groups[0])
 
 
 def _mean_squares(squares: np.ndarray, side: np.ndarray) -> np.ndarray:

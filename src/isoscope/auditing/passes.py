@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from isoscope._core.arrays import TILE_BYTES, blocks, to_numpy, unit_rows
+from isoscope._core.arrays import TILE_BYTES, blocks, tiles, to_numpy, unit_rows
 from isoscope._core.errors import MissingValueError
 from isoscope._core.memory import tile_bytes
 from isoscope.auditing.type_cosines import TypeCosines, TypeUnits
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 JACKKNIFE_GROUPS = 16
 """The number of row groups that are left out in turn, for the interval of the partition function."""
 
+_CACHED_BYTES = 2**19  # the size of some rows as float64, so that temporary arrays of these rows stay in the cache
 _TYPE_BYTES = 512 * 2**20  # memory for the sums of all token types
 
 
@@ -297,7 +298,10 @@ class RowScaling:
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         """Return the scaled rows; a zero row stays zero."""
-        return np.asarray(unit_rows(np, rows, rows.dtype) if self.metric == "cosine" else rows / self.unit, rows.dtype)
+        scaled = np.empty(rows.shape, rows.dtype)
+        for part in tiles(rows, nbytes=_CACHED_BYTES):
+            scaled[part] = unit_rows(np, rows[part], rows.dtype) if self.metric == "cosine" else rows[part] / self.unit
+        return scaled
 
     def usable(self, rows: np.ndarray) -> np.ndarray:
         """Return a mask of the rows that can be neighbors: they are finite and, for "cosine", nonzero."""
@@ -325,7 +329,7 @@ class NeighborTally(Tally):
 
     def partial_result(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return the nearest rows so far, for each search."""
-        return [(search.distances, search.indices) for search in self.searches]
+        return [search.partial_result() for search in self.searches]
 
     def join(self, gathered: list[tuple[np.ndarray, np.ndarray]]) -> None:
         """Merge the nearest rows that were found among later rows."""
