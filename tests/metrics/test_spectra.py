@@ -1,3 +1,4 @@
+import warnings
 from fractions import Fraction
 from functools import partial
 from itertools import permutations
@@ -607,6 +608,17 @@ def test_nonfinite_rows_are_counted_in_every_library(library, rng):
     X[[5, 9], 1] = np.nan, np.inf
     with pytest.raises(InputError, match=r"2 of 12 rows of X contain NaN or infinity, first in row 5"):
         isoscope.isoscore(library.array(X))
+
+
+@pytest.mark.parametrize("metric", [isoscope.isoscore, isoscope.participation_ratio])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_nonfinite_rows_of_several_tiles_are_reported_without_warnings(metric, value):
+    X = np.tile(np.eye(768, dtype=np.float32), (4, 1))  # several tiles, which threads sum up
+    X[2000, 5] = value
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(InputError, match=r"1 of 3072 rows of X contain NaN or infinity, first in row 2000"):
+            metric(X)
 
 
 @each(but(CENTRED, "spectrum", "isoscore_star"))

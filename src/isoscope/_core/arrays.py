@@ -39,11 +39,14 @@ _USUAL_DIMENSIONS = frozenset(
 )
 
 
-def check_points(X: Any, *, min_rows: int = 2, min_dims: int = 2, name: str = "X") -> tuple[Any, Array]:
+def check_points(
+    X: Any, *, min_rows: int = 2, min_dims: int = 2, name: str = "X", finite: bool = True
+) -> tuple[Any, Array]:
     """Check that `X` is a finite array of shape (n, d), and return its array namespace and the array.
 
     Lists, nested sequences and objects with ``__array__`` become NumPy arrays; integers become float64. Other arrays
-    are not copied. Raises an `InputError` for anything that cannot be measured.
+    are not copied. Raises an `InputError` for anything that cannot be measured. Without `finite`, the values are not
+    read: a caller whose sums show whether they are finite calls `check_finite` only if they are not.
     """
     X = _as_array(X, name)
     if X.ndim != 2:
@@ -56,7 +59,8 @@ def check_points(X: Any, *, min_rows: int = 2, min_dims: int = 2, name: str = "X
     if d < min_dims:
         raise ShapeError(f"{name} has {d} column{'s' * (d != 1)}: need vectors of at least {min_dims} dimensions")
     xp, X = as_real_array(X, name)
-    _check_finite(xp, X, name)
+    if finite:
+        check_finite(xp, X, name)
     warn_if_transposed(n, d, name)
     return xp, X
 
@@ -147,7 +151,8 @@ def _reshape_advice(ndim: int) -> str:
     return ""
 
 
-def _check_finite(xp: Any, X: Array, name: str) -> None:
+def check_finite(xp: Any, X: Array, name: str = "X") -> None:
+    """Raise a `MissingValueError` if a row contains NaN or infinity."""
     if not _looks_nonfinite(xp, X):
         return
     finite = np.concatenate([np.isfinite(to_numpy(X[part, :])).all(axis=1) for part in tiles(X)])

@@ -11,10 +11,21 @@ import numpy as np
 from array_api_compat import is_numpy_array
 
 from isoscope._core import formulas
-from isoscope._core.arrays import TILE_BYTES, accumulator_dtype, detach, is_traced, result_dtype, tiles, to_float, zeros
+from isoscope._core.arrays import (
+    TILE_BYTES,
+    accumulator_dtype,
+    blocks,
+    check_finite,
+    detach,
+    is_traced,
+    result_dtype,
+    tiles,
+    to_float,
+    zeros,
+)
 from isoscope._core.errors import InputError
 from isoscope._core.formulas import Moments
-from isoscope._core.threads import map_in_threads, single_threaded_product
+from isoscope._core.threads import map_in_threads, single_threaded_product, thread_count
 
 if TYPE_CHECKING:
     from isoscope._core.arrays import Array
@@ -39,13 +50,17 @@ class CenteredSums(NamedTuple):
 
 
 def scale_free_sums(xp: Any, X: Array, *, wide: bool) -> tuple[Array, CenteredSums]:
-    """Return X, rescaled if its squares would overflow or underflow, and its sums, for scores that ignore scale."""
+    """Return X, rescaled if its squares would overflow or underflow, and its sums, for scores that ignore scale.
+
+    Raises a `MissingValueError` if X is not finite, so that callers need not read X once more to check it.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
         sums = centered_sums(xp, X, wide=wide)
     if is_traced(X):
         return X, sums
     low, high = (1e-140, 1e140) if wide or X.dtype == xp.float64 else (1e-30, 1e37)
     if not low < to_float(sums.trace) < high:
+        check_finite(xp, X)
         X = rescale(xp, X, X - X[:1, :])
         sums = centered_sums(xp, X, wide=wide)
         check_variance(sums.trace, X.shape[0])
@@ -100,30 +115,34 @@ def centered_sums(xp: Any, X: Array, *, wide: bool) -> CenteredSums:
         with single_threaded_product() if _SMALL_PRODUCT[0] < n * n * d < _SMALL_PRODUCT[1] else nullcontext():
             matrix = xp.astype(y @ y.T, sums, copy=False)
         r = xp.linalg.diagonal(matrix)
-        return CenteredSums(pivot, drift, xp.sum(r), xp.sum(matrix * matrix), xp.sum(r * r), matrix, y)
+        return CenteredSums(pivot, drift, xp.sum(r), _sum_of_squares(xp, matrix), xp.sum(r * r), matrix, y)
 
     pivot = central_point(xp, X, dtype)
 
     def tile_sums(part: slice) -> tuple[Array, Array, Array, Array]:
-        y = xp.astype(X[part, :], dtype, copy=False) - pivot
-        total = xp.astype(xp.sum(y, axis=0), sums, copy=False)
-        if not wide:
-            return y.T @ y, total, 0.0, 0.0
-        r = xp.sum(y * y, axis=1)
-        return y.T @ y, total, r @ y, xp.sum(r * r)
+        with np.errstate(over="ignore", invalid="ignore"):  # threads do not inherit the caller's setting
+            y = xp.astype(X[part, :], dtype, copy=False) - pivot
+            total = xp.astype(xp.sum(y, axis=0), sums, copy=False)
+            if not wide:
+                return y.T @ y, total, 0.0, 0.0
+            r = xp.sum(y * y, axis=1)
+            return y.T @ y, total, r @ y, xp.sum(r * r)
 
     matrix = zeros(xp, X, (d, d))
     total = cubic = zeros(xp, X, (d,))
     quartic = zeros(xp, X, ())
     found: Iterator[tuple[Array, Array, Array, Array]] = map(tile_sums, tiles(X, itemsize=8 if wide else 4))
     if is_numpy_array(X):
-        parts = list(tiles(X, nbytes=_TILE_BYTES, itemsize=8 if wide else 4))
-        found = map_in_threads(tile_sums, parts, len(parts)) if len(parts) > 1 else map(tile_sums, parts)
-    for products, *others in found:
+        count = len(list(tiles(X, nbytes=_TILE_BYTES, itemsize=8 if wide else 4)))
+        if count > 1:
+            count += -count % thread_count()  # each thread gets as many tiles as the others
+        parts = list(blocks(n, -(-n // count)))
+        found = map_in_threads(tile_sums, parts, count) if count > 1 else map(tile_sums, parts)
+    for product, *others in found:
         if is_numpy_array(X):
-            matrix += products
+            matrix += product
         else:
-            matrix = matrix + xp.astype(products, sums, copy=False)
+            matrix = matrix + xp.astype(product, sums, copy=False)
         total, cubic, quartic = (sum_ + more for sum_, more in zip((total, cubic, quartic), others, strict=True))
     drift = total / n
     if wide:
@@ -132,7 +151,12 @@ def centered_sums(xp: Any, X: Array, *, wide: bool) -> CenteredSums:
     else:
         matrix = matrix - n * (drift[:, None] * drift[None, :])
     trace = xp.sum(xp.linalg.diagonal(matrix))
-    return CenteredSums(pivot, drift, trace, xp.sum(matrix * matrix), quartic if wide else None, matrix)
+    return CenteredSums(pivot, drift, trace, _sum_of_squares(xp, matrix), quartic if wide else None, matrix)
+
+
+def _sum_of_squares(xp: Any, matrix: Array) -> Array:
+    """Return ‖matrix‖²; for NumPy, without a temporary array, whose memory the system may clear again in each call."""
+    return np.einsum("ij,ij->", matrix, matrix) if is_numpy_array(matrix) else xp.sum(matrix * matrix)
 
 
 def central_point(xp: Any, X: Array, dtype: Any) -> Array:

@@ -120,7 +120,7 @@ def isoscore(X: Array, *, unbiased: bool = False, groups: Array | None = None) -
     Himeno and Yamada, Estimations for some functions of covariance matrix in high dimension, 2014.
     Chun, Canatar, Chung and Lee, Estimating dimensionality of neural representations from finite samples, ICLR 2026.
     """
-    xp, X = check_points(X, min_rows=4 if unbiased else 2)
+    xp, X = check_points(X, min_rows=4 if unbiased else 2, finite=groups is not None)
     n, d = X.shape
     texts = _check_groups(groups, n, unbiased, MIN_GROUPS)
     if texts is not None:
@@ -337,7 +337,7 @@ def participation_ratio(X: Array, *, unbiased: bool = False, groups: Array | Non
     ----------
     Chun, Canatar, Chung and Lee, Estimating dimensionality of neural representations from finite samples, ICLR 2026.
     """
-    xp, X = check_points(X, min_rows=4 if unbiased else 2)
+    xp, X = check_points(X, min_rows=4 if unbiased else 2, finite=groups is not None)
     n, d = X.shape
     texts = _check_groups(groups, n, unbiased, MIN_GROUPS)
     if texts is not None:
