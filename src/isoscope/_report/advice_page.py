@@ -15,6 +15,7 @@ from isoscope._report.forest_chart import (
     render_mark_legend,
     render_trial_name,
 )
+from isoscope._report.glossary import render_glossary
 from isoscope._report.html import (
     document,
     join_markup,
@@ -22,6 +23,7 @@ from isoscope._report.html import (
     render_code_block,
     render_definition_list,
     render_heading,
+    render_main,
     render_notebook_table,
     render_scrollable,
     section,
@@ -42,7 +44,7 @@ from isoscope.auditing.finding import format_number
 from isoscope.stores.databases.address import is_address
 
 if TYPE_CHECKING:
-    from isoscope._report.html import Markup
+    from isoscope._report.html import Markup, Section
     from isoscope.advising.advise import Advice, Trial
 
 
@@ -51,7 +53,7 @@ _IDS = ("ids", "query_ids")
 _SETTINGS = ("metric", "folds", "sample", "seed", "missing", "zeros", "new_rows", "layer")
 
 
-def render_commands(advice: Advice) -> Markup:
+def render_commands(advice: Advice) -> Section:
     """Return the section with commands to reproduce and apply the advice, in Python and (for a file) in a shell."""
     call = _build_call(advice, () if is_label_free(advice) else _TASK_INPUTS[advice.example])
     save = None if advice.leaves_vectors_unchanged else "repair"
@@ -122,15 +124,16 @@ def render_advice_page(advice: Advice) -> str:
         advice.version,
         tag("a", "Skip to the evidence", href="#gains", class_="skip"),
         _render_heading(advice),
-        tag(
-            "main",
+        render_main(
             _render_gains(advice),
             _render_isotropy_section(advice),
             _render_numbers(advice),
             _render_notes(advice),
             render_commands(advice),
+            render_glossary({"advice", *advice.measures}),
         ),
         styles=["page.css", "advice.css"],
+        scripts=["copy.js"],
     )
 
 
@@ -166,7 +169,7 @@ def _describe_reasons(advice: Advice) -> str:
     return advice.paragraph.removeprefix(advice_headline(advice)).removesuffix(LABEL_FREE_WARNING).strip()
 
 
-def _render_gains(advice: Advice) -> Markup:
+def _render_gains(advice: Advice) -> Section:
     measures = _ordered_measures(advice)
     figures = []
     for measure in measures:
@@ -188,7 +191,7 @@ _MEASURE_RULE = (
 )
 
 
-def _render_isotropy_section(advice: Advice) -> Markup | None:
+def _render_isotropy_section(advice: Advice) -> Section | None:
     chart = build_isotropy_scatter(advice)
     if chart is None:
         return None
@@ -202,7 +205,7 @@ def _render_isotropy_section(advice: Advice) -> Markup | None:
     return section("evenness", "Does isotropy help here?", figure)
 
 
-def _render_numbers(advice: Advice) -> Markup:
+def _render_numbers(advice: Advice) -> Section:
     return section(
         "numbers",
         "All numbers",
@@ -257,7 +260,7 @@ def _available_shapes(advice: Advice) -> list[str]:
 # notes
 
 
-def _render_notes(advice: Advice) -> Markup:
+def _render_notes(advice: Advice) -> Section:
     settings, others = advice.settings, len(advice.trials) - 1
     examples = PLURALS[advice.example]
     intervals = (

@@ -20,23 +20,22 @@ from isoscope._report.cards import (
     render_comparison_table,
 )
 from isoscope._report.cloud import draw_small_cloud, render_point_cloud
-from isoscope._report.commands import render_copyable
-from isoscope._report.glossary import TITLE as GLOSSARY_TITLE
 from isoscope._report.glossary import render_glossary
 from isoscope._report.html import (
     document,
     join_markup,
     render_chip,
     render_code,
+    render_code_block,
+    render_date,
     render_definition_list,
+    render_main,
     render_notebook_table,
     section,
     tag,
 )
 from isoscope._report.narrate import format_confidence, interleave_separators, join_words, spell_number
-from isoscope._report.row_lists import TITLE as ROWS_TITLE
 from isoscope._report.row_lists import render_worst_rows
-from isoscope._report.similarity import TITLE as SIMILARITY_TITLE
 from isoscope._report.similarity import render_similarity
 from isoscope._report.suggestions import suggest_repair_test
 from isoscope.auditing.compare import (
@@ -52,7 +51,7 @@ from isoscope.auditing.measure import Settings
 from isoscope.stores.databases.address import is_address
 
 if TYPE_CHECKING:
-    from isoscope._report.html import Markup
+    from isoscope._report.html import Markup, Section
     from isoscope._report.pictures import Pictures
     from isoscope._report.svg import Chart
     from isoscope.auditing.audit import Audit
@@ -67,7 +66,7 @@ def render_heading(
     held_out: HeldOutComparison | None = None,
     spaces: Sequence[Agreement] = (),
     *,
-    made: date,
+    made: Markup,
 ) -> Markup:
     """Return the top of the page: the answer in one sentence, its evidence at a glance, and the verdicts."""
     if len(audits) == 1:
@@ -96,7 +95,7 @@ def render_heading(
         "header",
         tag("p", f"isoscope: {_format_subtitle(audits, held_out)}", class_="brand"),
         tag("p", *_render_titles(names), class_="source"),
-        tag("p", _render_date(made), class_="size"),
+        tag("p", made, class_="size"),
         tag("h1", describe_comparison(audits, agreement))
         if held_out is None
         else tag("h1", describe_repair(audits[0], audits[1], held_out, agreement)),
@@ -157,7 +156,7 @@ def _find_regressions(audits: Sequence[Audit], held_out: HeldOutComparison | Non
 
 def _format_subtitle(audits: Sequence[Audit], held_out: HeldOutComparison | None) -> str:
     if held_out is not None:
-        return f"before and after {held_out.repair}"
+        return f"before and after {held_out.name}"
     return f"{spell_number(len(audits))} spaces side by side"
 
 
@@ -173,7 +172,7 @@ def _render_repair_effect(before: Audit, after: Audit, held_out: HeldOutComparis
     test = suggest_repair_test(before, held_out)
     return tag(
         "section",
-        tag("div", tag("p", test.purpose), render_copyable(test.command), role="note", class_="caution"),
+        tag("div", tag("p", test.purpose), render_code_block(test.command), role="note", class_="caution"),
         tag("p", held_out.note, class_="reasons"),
         tag("ul", *rows, class_="effects") if rows else None,
         aria_label="What the repair changed",
@@ -185,11 +184,7 @@ def _render_titles(names: Sequence[str]) -> Iterator[Markup]:
         yield tag("span", part, class_="and") if i % 2 else tag("bdi", part)
 
 
-def _render_date(made: date) -> Markup:
-    return join_markup("Page of ", tag("time", made.isoformat(), datetime=made.isoformat()))
-
-
-def _render_size(audit: Audit, made: date | None = None) -> Markup:
+def _render_size(audit: Audit, *more: Markup) -> Markup:
     roles = [f"{role} from “{name}”" if name != role else role for role, name in audit.columns.items()]
     facts = [
         f"{audit.n:,} vectors × {audit.d:,} dimensions",
@@ -197,8 +192,7 @@ def _render_size(audit: Audit, made: date | None = None) -> Markup:
         f"neighbors by {audit.settings.metric}",
         *roles,
     ]
-    when = None if made is None else join_markup(" · ", _render_date(made))
-    return tag("p", " · ".join(facts), when, class_="size")
+    return tag("p", " · ".join(facts), *(join_markup(" · ", each) for each in more), class_="size")
 
 
 def _render_verdict(audit: Audit, lost: Collection[str] = ()) -> Markup:
@@ -292,7 +286,7 @@ def render_page(
     spaces : sequence of Agreement
         CKA, Procrustes distance and mutual nearest neighbors of two spaces.
     made : date, optional
-        The date on the page; by default today.
+        The date on the page; by default today, or SOURCE_DATE_EPOCH.
 
     Examples
     --------
@@ -311,36 +305,28 @@ def render_page(
         raise ParameterError(
             f"held_out was passed with {plural(len(audits), 'audit')}; it needs two audits, before and after the repair"
         )
-    sections = {
-        ("findings", "Findings"): _render_findings(audits, baseline, held_out),
-        ("rows", ROWS_TITLE): render_worst_rows(audits[0]) if len(audits) == 1 else None,
-        ("worth", SIMILARITY_TITLE): render_similarity(audits),
-        ("pictures", "Pictures"): _render_pictures(audits),
-        ("notes", "How this was measured"): _render_notes(audits),
-        ("glossary", GLOSSARY_TITLE): render_glossary({finding.name for audit in audits for finding in audit.findings}),
-    }
     return document(
         join_words([audit.source for audit in audits]),
         audits[0].version,
         tag("a", "Skip to the findings", href="#findings", class_="skip"),
-        render_heading(audits, baseline, agreement, held_out, spaces, made=made or date.today()),
-        _render_contents([names for names, content in sections.items() if content is not None]),
-        tag("main", *sections.values()),
+        render_heading(audits, baseline, agreement, held_out, spaces, made=render_date(made)),
+        render_main(
+            _render_findings(audits, baseline, held_out),
+            render_worst_rows(audits[0]) if len(audits) == 1 else None,
+            render_similarity(audits),
+            _render_pictures(audits),
+            _render_notes(audits),
+            render_glossary({"audit", *(finding.name for audit in audits for finding in audit.findings)}),
+        ),
         styles=["page.css", "audit.css"],
         scripts=["cloud.js", "page.js", "copy.js"],
     )
 
 
-def _render_contents(sections: Sequence[tuple[str, str]]) -> Markup:
-    """Return the table of contents: a link to each section, given its id and title."""
-    links = (tag("li", tag("a", title, href=f"#{identity}")) for identity, title in sections)
-    return tag("nav", tag("ul", *links), aria_label="Contents", class_="contents")
-
-
 # the body
 
 
-def _render_findings(audits: Sequence[Audit], baseline: Audit | None, held_out: HeldOutComparison | None) -> Markup:
+def _render_findings(audits: Sequence[Audit], baseline: Audit | None, held_out: HeldOutComparison | None) -> Section:
     confidence = format_confidence(audits[0].settings.confidence)
     lead = tag(
         "p",
@@ -365,7 +351,7 @@ def _render_sign(class_: str, path: str) -> Markup:
     return tag("svg", tag("path", d=path, class_=class_), viewBox="0 0 22 18", class_="sign", aria_hidden="true")
 
 
-def _render_pictures(audits: Sequence[Audit]) -> Markup | None:
+def _render_pictures(audits: Sequence[Audit]) -> Section | None:
     drawn = [(audit, audit.pictures) for audit in audits if audit.pictures is not None]
     if not drawn:
         return None
@@ -408,7 +394,7 @@ def _render_panel(audits: Sequence[Audit], audit: Audit, content: Markup, captio
     return tag("figure", whose, content, tag("figcaption", caption))
 
 
-def _render_notes(audits: Sequence[Audit]) -> Markup:
+def _render_notes(audits: Sequence[Audit]) -> Section:
     return section(
         "notes",
         "How this was measured",
@@ -432,7 +418,7 @@ def _render_settings(audit: Audit) -> Markup:
         ("Rows with missing values", "not allowed" if settings.missing == "error" else "dropped and counted"),
     ]
     rows += [(f"Not measured: {name.replace('_', ' ')}", reason) for name, reason in audit.skipped.items()]
-    rows.append(("To reproduce", render_copyable(_format_command(audit))))
+    rows.append(("To reproduce", render_code_block(_format_command(audit))))
     return render_definition_list(*rows)
 
 

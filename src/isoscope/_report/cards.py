@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from isoscope._report.commands import render_copyable
 from isoscope._report.html import (
     join_markup,
     render_code,
+    render_code_block,
     render_definition_list,
     render_scrollable,
     tag,
@@ -203,7 +203,7 @@ def _render_suggestions(suggestions: Sequence[Suggestion]) -> Markup | None:
     """Return commands with their purposes; None if there are none."""
     if not suggestions:
         return None
-    rows = (join_markup(tag("p", each.purpose), render_copyable(each.command)) for each in suggestions)
+    rows = (join_markup(tag("p", each.purpose), render_code_block(each.command)) for each in suggestions)
     return tag("div", *rows, class_="suggestions")
 
 

@@ -103,12 +103,6 @@ def render_reproduction(call: Call, variable: str, title: str, *, page: str, sav
     return [*parts, render_definition_list(*rows)]
 
 
-def render_copyable(line: str) -> Markup:
-    """Return a command with a button that copies it; the page needs the script copy.js."""
-    button = tag("button", "Copy", type="button", class_="copy live")
-    return tag("div", render_code_block(line), button, class_="command")
-
-
 def name_source(source: str, placeholder: str = "vectors") -> str:
     """Return the name of a file or database, or a placeholder for an array."""
     return source if is_file(source) else Placeholder(placeholder)

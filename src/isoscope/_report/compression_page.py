@@ -17,6 +17,7 @@ from isoscope._report.compression_text import (
     format_share,
     frontier,
 )
+from isoscope._report.glossary import render_glossary
 from isoscope._report.html import (
     document,
     join_markup,
@@ -24,6 +25,7 @@ from isoscope._report.html import (
     render_code_block,
     render_definition_list,
     render_heading,
+    render_main,
     render_notebook_table,
     render_scrollable,
     section,
@@ -36,7 +38,7 @@ from isoscope.compressing.recall import FIRST_QUERIES
 from isoscope.stores.databases.address import is_address
 
 if TYPE_CHECKING:
-    from isoscope._report.html import Markup
+    from isoscope._report.html import Markup, Section
     from isoscope.compressing.compression import Compression, CompressionTrial
     from isoscope.compressing.decision import Kept
 
@@ -62,15 +64,16 @@ def render_compression_page(result: Compression) -> str:
         result.version,
         tag("a", "Skip to the evidence", href="#frontier", class_="skip"),
         _render_heading(result),
-        tag(
-            "main",
+        render_main(
             _render_frontier(result),
             _render_databases(result),
             _render_numbers(result),
             _render_notes(result),
             _render_commands(result),
+            render_glossary({"compress", *result.measures}),
         ),
         styles=["page.css", "advice.css", "compression.css"],
+        scripts=["copy.js"],
     )
 
 
@@ -93,7 +96,7 @@ def _format_examples(result: Compression) -> str:
 # frontier
 
 
-def _render_frontier(result: Compression) -> Markup:
+def _render_frontier(result: Compression) -> Section:
     chart = build_frontier_chart(result)
     lead = (
         f"Each mark is a candidate: its bytes per vector and its {result.measures[result.measure]}. The line is the "
@@ -198,7 +201,7 @@ def _describe_frontier(result: Compression) -> str:
 # databases
 
 
-def _render_databases(result: Compression) -> Markup | None:
+def _render_databases(result: Compression) -> Section | None:
     settings = result.database_settings
     if not settings:
         return None
@@ -216,7 +219,7 @@ def _render_databases(result: Compression) -> Markup | None:
 # numbers
 
 
-def _render_numbers(result: Compression) -> Markup:
+def _render_numbers(result: Compression) -> Section:
     return section("numbers", "All numbers", render_scrollable(_render_table(result), labeled_by="numbers-title"))
 
 
@@ -276,7 +279,7 @@ def _ordered_measures(result: Compression) -> list[str]:
 # notes
 
 
-def _render_notes(result: Compression) -> Markup:
+def _render_notes(result: Compression) -> Section:
     settings = result.settings
     goal, measure = format_goal(settings.keep), result.measures[result.measure]
     rows: list[tuple[object, object]] = [("Score", _describe_score(result))]
@@ -344,7 +347,7 @@ def _describe_score(result: Compression) -> str:
 # commands
 
 
-def _render_commands(result: Compression) -> Markup:
+def _render_commands(result: Compression) -> Section:
     measure = {"measure": result.measure} if result.alone else {}
     settings = changed_settings(result.settings, _SETTINGS)
     arguments = {**given_inputs(result.given, (), _TASK_INPUTS), **measure, **settings}

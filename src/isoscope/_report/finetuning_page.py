@@ -10,7 +10,15 @@ import numpy as np
 
 import isoscope
 from isoscope._core.errors import plural
-from isoscope._report.html import document, render_scrollable, render_table_head, section, tag
+from isoscope._report.html import (
+    document,
+    render_heading,
+    render_main,
+    render_scrollable,
+    render_table_head,
+    section,
+    tag,
+)
 from isoscope._report.line_chart import build_step_chart
 from isoscope._report.narrate import (
     SCORE_LABELS,
@@ -25,7 +33,7 @@ from isoscope._report.training_page import render_charts, render_collapse_warnin
 from isoscope.training.history import History, Runs
 
 if TYPE_CHECKING:
-    from isoscope._report.html import Markup
+    from isoscope._report.html import Markup, Section
     from isoscope.finetuning.result import FineTuning
 
 
@@ -42,8 +50,7 @@ def render_finetuning_page(result: FineTuning) -> str:
         isoscope.__version__,
         tag("a", "Skip to the score", href="#task", class_="skip"),
         _render_heading(result, runs, about),
-        tag(
-            "main",
+        render_main(
             _render_task(result),
             _render_term(result),
             section(
@@ -72,12 +79,11 @@ def _render_heading(result: FineTuning, runs: Runs, about: str) -> Markup:
         f"{settings.dev_rows:,} dev rows",
         "no regularizer" if settings.regularizer == "none" else f"regularizer {settings.arm}",
     ]
-    return tag(
-        "header",
-        tag("p", "isoscope: fine-tuning", class_="brand"),
-        tag("p", tag("bdi", about), class_="source"),
-        tag("p", " · ".join(size), class_="size"),
-        tag("h1", finetuning_headline(result)),
+    return render_heading(
+        "fine-tuning",
+        about,
+        " · ".join(size),
+        finetuning_headline(result),
         None if all(result.learned) else _render_advice(result),
         render_collapse_warning(runs),
     )
@@ -101,7 +107,7 @@ def _render_advice(result: FineTuning) -> Markup:
 # task
 
 
-def _render_task(result: FineTuning) -> Markup:
+def _render_task(result: FineTuning) -> Section:
     measure = result.settings.measure
     regularized = result.settings.regularizer != "none"
     scores = _seed_lines([seed.scores for seed in result.seeds], measure, "hue-0", "dev set")
@@ -165,7 +171,7 @@ def _render_score_table(result: FineTuning) -> Markup:
 # regularizer
 
 
-def _render_term(result: FineTuning) -> Markup | None:
+def _render_term(result: FineTuning) -> Section | None:
     """Return the section on the regularizer, or None without one."""
     sentences = [f"{capitalize(each)}." for each in describe_term(result)]
     if not sentences:

@@ -13,12 +13,14 @@ from isoscope._core.errors import ParameterError, TooFewRowsError
 from isoscope._report.cards import SYMBOLS, VERDICT_LABELS
 from isoscope._report.cloud import HUES
 from isoscope._report.gallery import render_gallery
+from isoscope._report.glossary import render_glossary
 from isoscope._report.grouped_panels import choose_panels
 from isoscope._report.html import (
     document,
     join_markup,
     render_definition_list,
     render_heading,
+    render_main,
     render_notebook_table,
     render_scrollable,
     render_table_head,
@@ -50,7 +52,7 @@ from isoscope.auditing.finding import VERDICTS, format_number
 
 if TYPE_CHECKING:
     from isoscope._report.grouped_panels import Panel, Trace
-    from isoscope._report.html import Markup
+    from isoscope._report.html import Markup, Section
     from isoscope.auditing.finding import Finding
     from isoscope.auditing.grouped import GroupedAudit
 
@@ -84,15 +86,20 @@ def render_grouped_page(audits: Sequence[GroupedAudit]) -> str:
         audits[0].version,
         tag("a", "Skip to the charts", href="#courses", class_="skip"),
         _render_heading(audits),
-        tag(
-            "main",
+        render_main(
             _render_charts(audits, axis, panels, zero),
             _render_numbers(audits, panels),
             None if clouds is None else section("clouds", "Point clouds", clouds),
             _render_notes(audits),
+            render_glossary(
+                {
+                    "audit",
+                    *(found.name for audit in audits for group in audit.groups.values() for found in group.findings),
+                }
+            ),
         ),
         styles=["page.css", "advice.css", "training.css", "grouped.css"],
-        scripts=["cloud.js", "gallery.js", "page.js"],
+        scripts=["cloud.js", "gallery.js", "page.js", "copy.js"],
     )
 
 
@@ -110,6 +117,10 @@ def _check_audits(audits: Sequence[GroupedAudit]) -> None:
                 f"{audit.source} was grouped by {audit.by}, but none of the groups was audited: a page "
                 "needs at least one"
             )
+
+
+def _finding_names(audits: Sequence[GroupedAudit]) -> set[str]:
+    return {found.name for audit in audits for group in audit.groups.values() for found in group.findings}
 
 
 def _format_title(audits: Sequence[GroupedAudit]) -> str:
@@ -288,7 +299,7 @@ def _group_positions(audit: GroupedAudit, audits: Sequence[GroupedAudit]) -> np.
 
 def _render_charts(
     audits: Sequence[GroupedAudit], axis: GroupAxis, panels: Sequence[Panel], zero: Sequence[str]
-) -> Markup:
+) -> Section:
     figures = []
     for panel in panels:
         curves = [
@@ -418,7 +429,7 @@ def _describe_range(trace: Trace, audits: Sequence[GroupedAudit]) -> str:
 # numbers
 
 
-def _render_numbers(audits: Sequence[GroupedAudit], panels: Sequence[Panel]) -> Markup:
+def _render_numbers(audits: Sequence[GroupedAudit], panels: Sequence[Panel]) -> Section:
     traces = list(dict.fromkeys((trace.finding, panel.form) for panel in panels for trace in panel.judged_traces))
     tables = []
     for audit in audits:
@@ -460,7 +471,7 @@ def _render_table(audit: GroupedAudit, traces: Sequence[tuple[str, str]]) -> Mar
 # notes
 
 
-def _render_notes(audits: Sequence[GroupedAudit]) -> Markup:
+def _render_notes(audits: Sequence[GroupedAudit]) -> Section:
     return section(
         "notes",
         "How this was measured",
@@ -470,12 +481,6 @@ def _render_notes(audits: Sequence[GroupedAudit]) -> Markup:
                 render_definition_list(*_measurement_facts(audit)),
             )
             for audit in audits
-        ),
-        tag(
-            "p",
-            "For the meaning of each number and the source of its thresholds, see ",
-            tag("code", "docs/findings.md"),
-            ".",
         ),
     )
 

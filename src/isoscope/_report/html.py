@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import html
 import json
+import os
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
+from datetime import UTC, date, datetime
 from importlib.resources import files
 from typing import Any
 
@@ -20,6 +22,15 @@ class Markup(str):
     """Text that is already HTML."""
 
     __slots__ = ()
+
+
+class Section(Markup):
+    """A section of a page, with its id and its heading, which the contents of the page list."""
+
+    __slots__ = ("heading", "identity")
+
+    identity: str
+    heading: str
 
 
 def _escape_text(text: str) -> str:
@@ -127,28 +138,53 @@ def document(title: str, version: str, *content: Markup, styles: Sequence[str], 
     return page.encode("utf-8", "replace").decode("utf-8")
 
 
-def section(identity: str, title: str, *children: object) -> Markup:
+def section(identity: str, heading: str, *children: object) -> Section:
     """Return a section of the page with its heading."""
-    return tag(
-        "section", tag("h2", title, id=f"{identity}-title"), *children, id=identity, aria_labelledby=f"{identity}-title"
+    made = Section(
+        tag(
+            "section",
+            tag("h2", heading, id=f"{identity}-title"),
+            *children,
+            id=identity,
+            aria_labelledby=f"{identity}-title",
+        )
     )
+    made.identity, made.heading = identity, heading
+    return made
+
+
+def render_main(*sections: Section | None) -> Markup:
+    """Return the contents of a page, a link to each section, followed by the sections; None is skipped."""
+    present = [each for each in sections if each is not None]
+    links = (tag("li", tag("a", each.heading, href=f"#{each.identity}")) for each in present)
+    contents = tag("nav", tag("ul", *links), aria_label="Contents", class_="contents")
+    return join_markup(contents, tag("main", *present))
+
+
+def render_date(made: date | None = None) -> Markup:
+    """Return the date on which a page was made: by default today, or SOURCE_DATE_EPOCH for a reproducible page."""
+    if made is None:
+        epoch = os.environ.get("SOURCE_DATE_EPOCH")
+        made = datetime.fromtimestamp(int(epoch), UTC).date() if epoch else date.today()
+    return join_markup("Created ", tag("time", made.isoformat(), datetime=made.isoformat()))
 
 
 def render_heading(brand: str, source: str, size: str, headline: str, *more: object) -> Markup:
-    """Return the heading of a page: what it answers, the source and its size, the answer, and further paragraphs."""
+    """Return the heading of a page: what it answers, the source, its size, the date, the answer, and further parts."""
     return tag(
         "header",
         tag("p", f"isoscope: {brand}", class_="brand"),
-        tag("p", tag("bdi", source), class_="source"),
-        tag("p", size, class_="size"),
+        tag("p", tag("bdi", source), class_="source") if source else None,
+        tag("p", size, " · ", render_date(), class_="size"),
         tag("h1", headline),
         *more,
     )
 
 
 def render_code_block(*lines: str) -> Markup:
-    """Return lines of code, such as commands."""
-    return tag("pre", tag("code", "\n".join(lines)))
+    """Return lines of code, such as commands, with a button that copies them."""
+    button = tag("button", "Copy", type="button", class_="copy live")
+    return tag("div", tag("pre", tag("code", "\n".join(lines))), button, class_="command")
 
 
 def render_definition_list(*rows: tuple[object, object]) -> Markup:

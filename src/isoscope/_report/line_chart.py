@@ -111,9 +111,9 @@ def render_group_chart(
     format_value = _tick_formatter(form, powers)
     dots = bool(axis.row_names) or all(len(curve.positions) == 1 for curve in curves)
     if axis.row_names:
-        chart = _draw_rows(title, description, _judged_last(curves), axis, format_value)
+        chart = _draw_rows(title, description, _judged_last(curves), axis, format_value, powers=powers)
     else:
-        chart = build_group_chart(title, description, curves, axis, format_value).to_svg()
+        chart = build_group_chart(title, description, curves, axis, format_value, powers=powers).to_svg()
     return join_markup(_render_curve_legend(curves, dots=dots), chart)
 
 
@@ -125,9 +125,10 @@ def build_group_chart(
     format_value: Callable[[float], str] = format_tick,
     *,
     joined: bool = True,
+    powers: bool = False,
 ) -> Chart:
     """Return a chart of curves across groups with bands and references, as lines or as unconnected dots."""
-    up = _vertical_scale(curves)
+    up = replace(_vertical_scale(curves), exponents=powers)
     ordered = _judged_last(curves)
     references = [_reference_line(curve, axis.scale, up) for curve in ordered]
     form: Literal["line", "dots"] = "line" if joined else "dots"
@@ -307,8 +308,10 @@ def _draw_rows(
     curves: Sequence[GroupCurve],
     axis: GroupAxis,
     format_value: Callable[[float], str],
+    *,
+    powers: bool,
 ) -> Markup:
-    scale = _vertical_scale(curves)
+    scale = replace(_vertical_scale(curves), exponents=powers)
     ticks = scale.ticks(3)
     grid = [_draw_vertical(scale.percent(tick), "0", "100%", "grid") for tick in ticks]
     letters = sorted({curve.letter for curve in curves})

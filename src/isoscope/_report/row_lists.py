@@ -13,7 +13,7 @@ from rich.text import Text
 from isoscope._report.html import join_markup, render_scrollable, render_table_head, section, tag
 
 if TYPE_CHECKING:
-    from isoscope._report.html import Markup
+    from isoscope._report.html import Markup, Section
     from isoscope.auditing.audit import Audit
     from isoscope.auditing.worst_rows import RowList, WorstRows
 
@@ -33,7 +33,7 @@ _MEASURED_LISTS = {"outlier_score": ("outliers",), "k_occurrence": ("hubs", "ant
 _MEASUREMENT_NAMES = {"outlier_score": "Outlier scores", "k_occurrence": "Hubs and anti-hubs"}
 
 
-def render_worst_rows(audit: Audit) -> Markup | None:
+def render_worst_rows(audit: Audit) -> Section | None:
     """Return the lists of the worst rows as a section of the page; None if the audit has none."""
     worst = audit.worst
     if worst is None:

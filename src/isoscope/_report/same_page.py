@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from isoscope._core.errors import plural
 from isoscope._report.commands import Call, changed_settings, name_source, render_reproduction
+from isoscope._report.glossary import render_glossary
 from isoscope._report.html import (
     document,
     render_code_block,
     render_definition_list,
     render_heading,
+    render_main,
     render_notebook_table,
     render_scrollable,
     render_table_head,
@@ -35,7 +37,7 @@ from isoscope.comparing.paired import KEPT_DISTANCES, KEPT_LOW, KEPT_SHARE
 from isoscope.comparing.two_sample import CLEAR_AUC, LEVEL, TEST_ROWS
 
 if TYPE_CHECKING:
-    from isoscope._report.html import Markup
+    from isoscope._report.html import Markup, Section
     from isoscope.comparing.sameness import Sameness
 
 _LISTED = 200  # ids
@@ -58,13 +60,20 @@ def render_same_page(result: Sameness) -> str:
         result.version,
         tag("a", "Skip to the evidence", href="#evidence", class_="skip"),
         _render_heading(result),
-        tag("main", _render_evidence(result), _render_changed(result), _render_notes(result), _render_commands(result)),
+        render_main(
+            _render_evidence(result),
+            _render_changed(result),
+            _render_notes(result),
+            _render_commands(result),
+            render_glossary({"same"}),
+        ),
         styles=["page.css", "advice.css"],
+        scripts=["copy.js"],
     )
 
 
 def _render_heading(result: Sameness) -> Markup:
-    sizes = [f"{result.n_old:,} × {result.d_old:,}"]
+    sizes = [f"{result.n_old:,} vectors × {result.d_old:,} dimensions"]
     names = result.old
     if result.new:
         sizes.append(f"{result.n_new:,} × {result.d_new:,}")
@@ -80,15 +89,20 @@ def _render_heading(result: Sameness) -> Markup:
 
 def _describe_evidence(result: Sameness) -> str:
     return {
-        "pairs": plural(result.compared, "matched row"),
-        "rows": f"{plural(result.compared, 'unmatched row')} on each side",
+        "pairs": _count(result.compared, "matched row"),
+        "rows": f"{_count(result.compared, 'unmatched row')} on each side",
         "sketches": "means and covariances",
         "dimensions": "the number of dimensions",
-        "within": plural(result.compared, "row"),
+        "within": _count(result.compared, "row"),
     }[result.evidence]
 
 
-def _render_evidence(result: Sameness) -> Markup:
+def _count(count: int, noun: str) -> str:
+    """Return a count with separated thousands and its noun."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _render_evidence(result: Sameness) -> Section:
     parts: list[Markup] = []
     if result.fits:
         parts.append(render_scrollable(_render_fits(result), labeled_by="evidence-title"))
@@ -156,7 +170,7 @@ def _list_facts(result: Sameness) -> list[tuple[object, object]]:
 
 
 _DETAILS = {
-    "gap": "Gap between the two parts, relative to the distance of their means",
+    "gap": "Gap between the two parts, as a share of the distance of their means",
     "alignment": "Correlation of their covariances",
     "excess": "Excess of the inner product of their covariances over random orientation",
     "cosine_of_means": "Cosine of their means",
@@ -164,7 +178,7 @@ _DETAILS = {
 }
 
 
-def _render_changed(result: Sameness) -> Markup | None:
+def _render_changed(result: Sameness) -> Section | None:
     if not result.changed:
         return None
     title = "Rows of the second space" if result.answer == "mixed" else "Rows that moved"
@@ -177,7 +191,7 @@ def _separate(items: list[Markup]) -> list[object]:
     return [part for i, item in enumerate(items) for part in ((", ", item) if i else (item,))]
 
 
-def _render_notes(result: Sameness) -> Markup:
+def _render_notes(result: Sameness) -> Section:
     rows: list[tuple[object, object]] = []
     if result.evidence == "pairs":
         rows += [
@@ -217,12 +231,13 @@ def _render_notes(result: Sameness) -> Markup:
         rows.append(
             (
                 "Rule",
-                f"Two parts of the rows are two spaces if the gap exceeds {CLEAR_GAP:g} and the width "
-                f"{LEAST_WIDTH:g}, or if the gap exceeds {MIN_GAP:g}, the width {MIN_WIDTH:g} and the correlation "
-                f"{MIN_ALIGNMENT:g}. The larger part must not fall apart in the same way, as clusters do. Without such "
-                "a gap, they are two spaces if the "
-                f"correlation is below {MAX_ALIGNMENT:g}, the excess below {MAX_EXCESS:g} and the cosine below "
-                f"{MAX_MEAN_COSINE:g}. The smaller part needs more than {MIN_SHARE:.0%} of the rows.",
+                "The rows are split into the two parts that are farthest apart. The parts are two spaces if the gap "
+                f"is above {CLEAR_GAP:g} and the width above {LEAST_WIDTH:g}, or if the gap is above {MIN_GAP:g}, the "
+                f"width above {MIN_WIDTH:g} and the correlation above {MIN_ALIGNMENT:g}. They are one space if the "
+                "larger part has such a gap inside, because then the parts are clusters. Parts without a gap are two "
+                f"spaces if the correlation is below {MAX_ALIGNMENT:g}, the excess below {MAX_EXCESS:g} and the cosine "
+                "below "
+                f"{MAX_MEAN_COSINE:g}. The smaller part must have more than {MIN_SHARE:.0%} of the rows.",
             )
         )
     rows.append(("Seed", result.settings.seed))
@@ -230,7 +245,7 @@ def _render_notes(result: Sameness) -> Markup:
     return section("notes", "How this was decided", render_definition_list(*rows))
 
 
-def _render_commands(result: Sameness) -> Markup:
+def _render_commands(result: Sameness) -> Section:
     sources: tuple[str, ...] = (name_source(result.old, "old"),)
     within = {"within": True} if result.evidence == "within" else {}
     if not within:

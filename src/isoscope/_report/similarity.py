@@ -8,24 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope._report.html import json_script, render_scrollable, render_table_head, tag
+from isoscope._report.html import json_script, render_scrollable, render_table_head, section, tag
 from isoscope._report.narrate import capitalize
 from isoscope._report.svg import format_coordinate
 from isoscope.auditing.finding import format_number, format_percentage
 
 if TYPE_CHECKING:
-    from isoscope._report.html import Markup
+    from isoscope._report.html import Markup, Section
     from isoscope.auditing.audit import Audit
 
 
-TITLE = "What a cosine means here"
-
-
-def render_similarity(audits: Sequence[Audit]) -> Markup:
+def render_similarity(audits: Sequence[Audit]) -> Section:
     """Return the section with an input field for a cosine; if there are several spaces, each has two columns."""
-    return tag(
-        "section",
-        tag("h2", TITLE, id="worth-title"),
+    return section(
+        "worth",
+        "What a cosine means here",
         *(tag("p", _render_summary(audit, len(audits) > 1)) for audit in audits),
         tag(
             "form",
@@ -45,8 +42,6 @@ def render_similarity(audits: Sequence[Audit]) -> Markup:
         ),
         render_scrollable(_render_table(audits), label="Table of cosines"),
         json_script("similarity", [_encode_similarity(audit) for audit in audits]),
-        id="worth",
-        aria_labelledby="worth-title",
     )
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _REPAIR = re.compile(r"`isoscope fix ([a-z-]+)`")
 _LISTED_CAUSES = ("broken_rows", "repeats", "long_rows", "hubness", "intrinsic_dimension", "labels")
 _TOP = 20  # rows of each kind to list
-_OTHER_METRICS = {"cosine": "inner_product", "inner_product": "cosine", "euclidean": "cosine"}
+_OTHER_METRICS = {"cosine": "euclidean", "euclidean": "cosine"}
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,8 @@ class Scale:
     low: float
     high: float
     log: bool = False
+    exponents: bool = False
+    """Whether the values are exponents of 10; the ticks are then those of round powers."""
 
     def __call__(self, value: float) -> float:
         """Return the position of a value: 0 for `low`, 1 for `high`, and less or more for values outside the scale."""
@@ -66,9 +68,13 @@ class Scale:
         [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
         >>> Scale(0.003, 1, log=True).ticks()
         [0.01, 0.1, 1.0]
+        >>> Scale(-3, 0, exponents=True).ticks()
+        [-3.0, -2.0, -1.0, 0.0]
         """
         if not self.high > self.low:
             return [self.low]
+        if self.exponents and self.low > -300 and self.high < 300:
+            return [math.log10(power) for power in Scale(10**self.low, 10**self.high, log=True)._log_ticks(count)]
         return self._log_ticks(count) if self.log else self._linear_ticks(count)
 
     def _linear_ticks(self, count: int) -> list[float]:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from isoscope._report.commands import Call, changed_settings, given_inputs, name_source, render_reproduction
+from isoscope._report.glossary import render_glossary
 from isoscope._report.html import (
     document,
     join_markup,
     render_definition_list,
     render_heading,
+    render_main,
     render_notebook_table,
     render_scrollable,
     render_table_head,
@@ -34,7 +36,7 @@ from isoscope.thresholding.cuts import LEAST_RECALL, STARTS
 from isoscope.thresholding.tails import MIN_COUNT, MIN_PASSED, TESTS, TOLERANCE
 
 if TYPE_CHECKING:
-    from isoscope._report.html import Markup
+    from isoscope._report.html import Markup, Section
     from isoscope.thresholding.cuts import Share, Shares
     from isoscope.thresholding.threshold_result import Threshold
 
@@ -67,14 +69,15 @@ def render_threshold_page(found: Threshold) -> str:
         found.version,
         tag("a", "Skip to the evidence", href="#evidence", class_="skip"),
         _render_heading(found),
-        tag(
-            "main",
+        render_main(
             _render_evidence(found),
             _render_scores(found),
             _render_notes(found),
             _render_commands(found),
+            render_glossary({"threshold"}),
         ),
         styles=["page.css", "advice.css"],
+        scripts=["copy.js"],
     )
 
 
@@ -93,7 +96,7 @@ def _render_heading(found: Threshold) -> Markup:
 # charts
 
 
-def _render_evidence(found: Threshold) -> Markup:
+def _render_evidence(found: Threshold) -> Section:
     charts = [_tail_chart(found)] if found.curve is None else [_cosine_chart(found), _share_chart(found)]
     figures = (
         tag("figure", tag("h3", chart.title), chart.legend(), chart.to_svg(), tag("figcaption", chart.description))
@@ -220,7 +223,7 @@ def _format_power(value: float) -> str:
 # numbers
 
 
-def _render_scores(found: Threshold) -> Markup | None:
+def _render_scores(found: Threshold) -> Section | None:
     rows = _score_rows(found)
     if not rows:
         return None
@@ -289,7 +292,7 @@ def _describe_rule(found: Threshold) -> str:
     )
 
 
-def _render_notes(found: Threshold) -> Markup:
+def _render_notes(found: Threshold) -> Section:
     confidence = format_confidence(found.settings.confidence)
     rows: list[tuple[object, object]] = [("Pairs", f"{capitalize(describe_population(found))}.")]
     if found.matches is not None:
@@ -322,7 +325,7 @@ def _render_notes(found: Threshold) -> Markup:
 # commands
 
 
-def _render_commands(found: Threshold) -> Markup:
+def _render_commands(found: Threshold) -> Section:
     arguments = given_inputs(found.given, _INPUTS[found.kind], _IDS) | changed_settings(found.settings, _SETTINGS)
     call = Call("threshold", (name_source(found.source),), arguments)
     parts = render_reproduction(call, "found", "Reproduce this result", page="threshold.html")

@@ -14,6 +14,8 @@ from isoscope._report.html import (
     document,
     join_markup,
     render_definition_list,
+    render_heading,
+    render_main,
     render_scrollable,
     render_table_head,
     section,
@@ -39,7 +41,7 @@ from isoscope.training.history import LATE_SHARE, Runs
 from isoscope.training.layer_metrics import find_collapses
 
 if TYPE_CHECKING:
-    from isoscope._report.html import Markup
+    from isoscope._report.html import Markup, Section
     from isoscope._report.svg import Line
     from isoscope.training.history import History
     from isoscope.training.layer_metrics import Collapse
@@ -88,7 +90,7 @@ def render_training_page(
         isoscope.__version__,
         tag("a", "Skip to the profile", href="#profile", class_="skip"),
         _render_heading(every, about),
-        tag("main", *render_charts(every), render_numbers(every), render_notes(every, details)),
+        render_main(*render_charts(every), render_numbers(every), render_notes(every, details)),
         styles=["page.css", "advice.css", "training.css"],
     )
 
@@ -97,12 +99,11 @@ def render_training_page(
 
 
 def _render_heading(runs: Runs, about: str) -> Markup:
-    return tag(
-        "header",
-        tag("p", "isoscope: the shape of the layers during training", class_="brand"),
-        tag("p", tag("bdi", about), class_="source") if about else None,
-        tag("p", _format_size(runs), class_="size"),
-        tag("h1", training_headline(runs)),
+    return render_heading(
+        "the shape of the layers during training",
+        about,
+        _format_size(runs),
+        training_headline(runs),
         render_collapse_warning(runs),
         tag("p", training_paragraph(runs), class_="reasons"),
     )
@@ -149,7 +150,7 @@ def _describe_collapse(where: str, collapses: Sequence[Collapse]) -> str:
 # charts
 
 
-def render_charts(runs: Runs) -> list[Markup | None]:
+def render_charts(runs: Runs) -> list[Section | None]:
     layer = format_last_layer(runs.layers[-1])
     if runs.alone is not None:
         legend: Markup | None = render_layer_legend(runs.layers)
@@ -208,7 +209,7 @@ def _describe_constant_layers(runs: Runs) -> str:
     return f" The states of {names} are all equal, so there is no centered line for {which}."
 
 
-def _render_layers(runs: Runs) -> Markup:
+def _render_layers(runs: Runs) -> Section:
     """Return the charts of all layers; the arms appear side by side on a common scale."""
     parts: list[Markup | None] = []
     for measurement in _SIDE_BY_SIDE:
@@ -228,7 +229,7 @@ def _render_layers(runs: Runs) -> Markup:
 # numbers
 
 
-def render_numbers(runs: Runs) -> Markup:
+def render_numbers(runs: Runs) -> Section:
     table = _render_layer_table(runs) if runs.alone is not None else _render_arm_table(runs)
     lead = (
         "The table shows each measurement at the start and at the end of training."
@@ -279,7 +280,7 @@ def _render_mean_cell(values: np.ndarray) -> Markup:
     )
 
 
-def render_notes(runs: Runs, facts: Mapping[str, object]) -> Markup:
+def render_notes(runs: Runs, facts: Mapping[str, object]) -> Section:
     row = next(each for each in runs.all[0] if each["layer"] == runs.layers[-1])
     rows: list[tuple[object, object]] = [(str(name).capitalize(), value) for name, value in facts.items()]
     rows += [

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import isoscope
 from isoscope._io.files import atomic_replace
-from isoscope._report.html import document, render_definition_list, render_scrollable, section, tag
+from isoscope._report.html import (
+    document,
+    render_date,
+    render_definition_list,
+    render_main,
+    render_scrollable,
+    section,
+    tag,
+)
 from isoscope.studies.figures import render_figure, render_svg
 from isoscope.studies.formatting import (
     OBSERVATIONS,
@@ -22,7 +30,7 @@ from isoscope.studies.study import Holds
 from isoscope.studies.verdicts import RULE
 
 if TYPE_CHECKING:
-    from isoscope._report.html import Markup
+    from isoscope._report.html import Markup, Section
     from isoscope.studies.study import Outcome, Row, Study, Table, Value, Verdict
 
 
@@ -143,12 +151,11 @@ def render_study_page(study: Study, outcome: Outcome, facts: Mapping[str, Any]) 
             "header",
             tag("p", f"isoscope study {study.name}", class_="brand"),
             tag("p", paper.title, class_="source"),
-            tag("p", f"{paper.authors}, {paper.venue} {paper.year}", class_="size"),
+            tag("p", f"{paper.authors}, {paper.venue} {paper.year} · ", render_date(), class_="size"),
             tag("h1", format_claim_counts(outcome.verdicts)),
             tag("p", study.about, class_="reasons"),
         ),
-        tag(
-            "main",
+        render_main(
             _render_claims("claims", "What the paper claims, and whether it holds here", outcome.verdicts),
             _render_claims("observations", OBSERVATIONS, outcome.observations) if outcome.observations else None,
             section("figures", "Figures", *(render_figure(each) for each in outcome.figures))
@@ -162,7 +169,7 @@ def render_study_page(study: Study, outcome: Outcome, facts: Mapping[str, Any]) 
     )
 
 
-def _render_claims(name: str, title: str, verdicts: Sequence[Verdict]) -> Markup:
+def _render_claims(name: str, title: str, verdicts: Sequence[Verdict]) -> Section:
     head = ("claim", "published", "ours", "holds?")
     table = tag(
         "table",
@@ -238,7 +245,7 @@ def _render_value(value: Value | None, digits: int) -> Markup:
     return tag("td", format_number(value.mean, digits), tag("small", spread) if spread else None, title=title)
 
 
-def _render_notes(outcome: Outcome, facts: Mapping[str, Any]) -> Markup:
+def _render_notes(outcome: Outcome, facts: Mapping[str, Any]) -> Section:
     rows: list[tuple[object, object]] = [
         ("Models", ", ".join(facts["models"])),
         ("Data", ", ".join(facts["data"])),
