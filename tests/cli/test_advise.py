@@ -96,7 +96,7 @@ WRONG = {
     "unknown documents": (["--queries", "queries.parquet", "--qrels", "other.tsv"], "nobody"),
     "other dimensions": (["--queries", "wide.npy", "--qrels", "qrels.tsv"], "5 dimensions"),
     "one fold": (["--pairs", "pairs.tsv", "--folds", "1"], "folds is 1"),
-    "columns of another role": (["--columns", "labels=topic"], "--labels"),
+    "columns of another role": (["--columns", "types=topic"], "labels=, ids= and text="),
     "a file for a folder": (["--pairs", "pairs.tsv", "-o", "pairs.tsv"], "pairs.tsv is a file"),
     "a page in no folder": (["--pairs", "pairs.tsv", "--html", "no/page.html"], "is not a folder"),
     "a page over the pairs": (["--pairs", "pairs.tsv", "--html", "pairs.tsv"], "is already an input or output"),

@@ -114,7 +114,7 @@ def test_errors_about_the_folder_name_the_quantizer(folder, capsys):
         (["--dimensions", "a"], "--dimensions a"),
         (["--precision", "int3"], "int3"),
         (["--measure", "knn"], "recall@10"),
-        (["--columns", "labels=topic"], "--labels"),
+        (["--columns", "types=topic"], "labels=, ids= and text="),
         (["--queries", "queries.parquet"], "qrels"),
         (["--sample", "10"], "sample is 10"),
         (["-o", "corpus.parquet"], "corpus.parquet is a file"),

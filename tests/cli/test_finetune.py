@@ -64,7 +64,18 @@ def test_a_named_task_prints_a_table_and_writes_its_folder(here, capsys):
 
 
 def test_custom_files_and_json_on_standard_output(here, capsys):
-    words = ["--train", "mood.tsv", "--text", "review", "--label", "mood", "--dev-share", "0.25", "--measure", "f1"]
+    words = [
+        "--train",
+        "mood.tsv",
+        "--text-column",
+        "review",
+        "--label-column",
+        "mood",
+        "--dev-share",
+        "0.25",
+        "--measure",
+        "f1",
+    ]
     assert main(["finetune", "encoder", *words, "-o", "run", "--json", "-", *QUICK]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["schema"] == "isoscope.finetuning/1"
@@ -87,16 +98,25 @@ WRONG = {
         "run",
     ],
     "nowhere/model/": ["nowhere/model/", "cola", "--data", "data", "-o", "run"],
-    "'sparse' is not one of": ["encoder", "cola", "--data", "data", "--regularizer", "sparse", "-o", "run"],
+    "--regularizer is sparse: choose none, persistent-entropy, istar, unbiased or cosreg": [
+        "encoder",
+        "cola",
+        "--data",
+        "data",
+        "--regularizer",
+        "sparse",
+        "-o",
+        "run",
+    ],
     "review, mood": [
         "encoder",
         "mood.tsv",
-        "--label",
+        "--label-column",
         "mood",
         "-o",
         "run",
     ],
-    "Missing option '--output'": ["encoder", "cola"],
+    "finetune needs --output DIR": ["encoder", "cola"],
 }
 
 
@@ -144,6 +164,6 @@ def test_ctrl_c_says_how_to_resume(here, capsys):
 def test_help_names_the_default_weights(capsys):
     assert main(["finetune", "--help"]) == 0
     text = " ".join(re.sub(r"[│╭╮╰╯─]", " ", capsys.readouterr().out).split())
-    shown = re.search(r"--weight .*?\[default: \((.*?)\)\]", text)[1]
+    shown = re.search(r"--weight .*?\(default: (.*?)\)", text)[1]
     named = {name: float(weight) for weight, name in re.findall(r"([\d.]+) for (\w+)", shown)}
     assert {name: named.get(name, named["others"]) for name in DEFAULT_WEIGHTS} == DEFAULT_WEIGHTS

@@ -401,9 +401,12 @@ def test_help_fits_in_80_columns_and_truncates_nothing(command, capsys, monkeypa
     assert "..." not in text.split("\n", 1)[1]
 
 
-def test_no_arguments_prints_the_help(capsys):
-    assert main([]) == 0
-    assert "Commands:" in capsys.readouterr().out
+def test_no_arguments_prints_one_line_with_a_suggestion(capsys):
+    assert main([]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "isoscope demo" in err
+    assert err.count("\n") == 1
 
 
 def test_only_newlines_separate_the_lines_of_a_text_file(cone, tmp_path, capsys):

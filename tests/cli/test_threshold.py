@@ -94,7 +94,7 @@ ERRORS = {
     "too low a rate": (["corpus.parquet", "--false-matches", "1e-9"], "need about 316,229 rows"),
     "qrels alone": (["corpus.parquet", "--qrels", "qrels.tsv"], "queries and qrels must be passed together"),
     "two kinds": (["corpus.parquet", "--labels", "topic", "--pairs", "pairs.tsv"], "pass only one task"),
-    "columns": (["corpus.parquet", "--columns", "labels=topic"], "use --labels for class labels"),
+    "columns": (["corpus.parquet", "--columns", "types=topic"], "labels=, ids= and text="),
     "output": (["corpus.parquet", "--html", "corpus.parquet"], "choose another output file"),
     "no column": (["corpus.parquet", "--labels", "nosuch"], "nosuch"),
 }

@@ -10,21 +10,28 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from isoscope.cli.help import DECIDE, METHOD, command
 from isoscope.cli.options import (
+    TASK_ROLES,
+    AdvisedFolderOption,
     ColumnsOption,
+    FoldsOption,
     HtmlOption,
     IdsOption,
     JsonOption,
     LabelsOption,
     LayerOption,
     MaxMemoryOption,
+    MeasureOption,
     Metric,
     MetricOption,
     Missing,
+    MissingOption,
     PairsOption,
     QrelsOption,
     QueriesOption,
     QueryIdsOption,
+    SampleOption,
     SchemaOption,
     SeedOption,
     SourceArgument,
@@ -34,7 +41,7 @@ from isoscope.cli.options import (
     check_overwriting,
     check_repair_folder,
     parse_policy,
-    parse_task_columns,
+    parse_used_columns,
     resolve_entries,
 )
 from isoscope.cli.session import (
@@ -52,56 +59,45 @@ commands = typer.Typer()
 _WIDTH = 120  # columns if standard output is not a terminal
 
 
-@commands.command()
+@command(
+    commands,
+    DECIDE,
+    "isoscope advise vectors.parquet --labels topic",
+    "isoscope advise corpus.npy --queries queries.npy --qrels qrels.tsv -o repair",
+    "isoscope advise vectors.npy --pairs pairs.tsv --html advice.html",
+)
 def advise(
     source: SourceArgument,
     pairs: PairsOption = None,
     queries: QueriesOption = None,
     qrels: QrelsOption = None,
     labels: LabelsOption = None,
-    measure: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Measure used to choose the repair: probe, knn or v_measure for labels; ndcg@10 or recall@100 for "
-            "queries.",
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Save the recommended repair in this folder.")
-    ] = None,
-    html: HtmlOption = None,
-    json: JsonOption = None,
-    schema: SchemaOption = False,
+    query_ids: QueryIdsOption = None,
     columns: ColumnsOption = None,
     ids: IdsOption = None,
-    query_ids: QueryIdsOption = None,
     layer: LayerOption = None,
-    metric: MetricOption = Metric.cosine,
-    folds: Annotated[
-        int, typer.Option(metavar="NUMBER", help="Number of cross-validation folds used to estimate the gain.")
-    ] = 5,
-    sample: Annotated[
-        int, typer.Option(metavar="ROWS", help="Number of rows to sample from SOURCE and keep in memory.")
-    ] = 20_000,
-    seed: SeedOption = 0,
-    missing: Annotated[
-        Missing,
-        typer.Option(
-            help="Stop at rows, labels and judgments with a missing value and at judgments of unknown rows, or drop "
-            "and count them."
-        ),
-    ] = Missing.error,
+    missing: MissingOption = Missing.error,
     zeros: ZerosOption = Zeros.keep,
+    measure: MeasureOption = None,
+    metric: MetricOption = Metric.cosine,
+    folds: FoldsOption = 5,
     new_rows: Annotated[
         bool,
         typer.Option(
-            "--new-rows", help="Score each repair on held-out rows, to estimate its effect on rows added later."
+            "--new-rows",
+            rich_help_panel=METHOD,
+            help="Score each repair on held-out rows, to estimate its effect on rows added later.",
         ),
     ] = False,
+    output: AdvisedFolderOption = None,
+    html: HtmlOption = None,
+    json: JsonOption = None,
+    schema: SchemaOption = False,
+    sample: SampleOption = 20_000,
+    seed: SeedOption = 0,
     max_memory: MaxMemoryOption = None,
 ) -> None:
-    """Test every repair on your own task and recommend one, or none.
+    """Test every repair on your task and recommend one or none.
 
     The recommendation is the simplest repair that improves the task significantly. Give --pairs, or --queries and
     --qrels, or --labels; without any of them the evidence is weak.
@@ -113,14 +109,13 @@ def advise(
     check_overwriting([html, json], [source, queries, pairs, qrels, labels, ids, query_ids], folders=[output])
     check_output_folders(html, json)
     check_repair_folder(output)
-    roles = parse_task_columns("advise", columns, ids)
+    roles = parse_used_columns("advise", columns, TASK_ROLES, ids=ids, labels=labels)
     with InterruptibleProgressBar() as bar:
         advice = run_advise(
             source,
             pairs=pairs,
             queries=queries,
             qrels=qrels,
-            labels=None if labels is None else resolve_entries(labels),
             query_ids=None if query_ids is None else resolve_entries(query_ids),
             layer=layer,
             measure=measure,

@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isoscope._core.errors import ParameterError
+from isoscope.cli.help import INPUT, MEASURE, METHOD, OUTPUT, command
 from isoscope.cli.options import (
     ColumnsOption,
     EngineOption,
+    FrequencyOption,
     HtmlOption,
+    IdsOption,
     JsonOption,
+    LabelsOption,
     LayerOption,
     MaxMemoryOption,
     Metric,
@@ -22,10 +26,13 @@ from isoscope.cli.options import (
     Missing,
     MissingOption,
     NoTextOption,
+    QueriesOption,
     SampleOption,
     SchedulerOption,
     SchemaOption,
     SeedOption,
+    TextOption,
+    TypesOption,
     WorkersOption,
     Zeros,
     ZerosOption,
@@ -36,6 +43,7 @@ from isoscope.cli.options import (
     open_source,
     parse_columns,
     parse_policy,
+    resolve_roles,
 )
 from isoscope.cli.session import (
     FAIL_ON_REACHED,
@@ -59,7 +67,15 @@ commands = typer.Typer()
 FailOn = StrEnum("FailOn", ["look", "bad", "worse"])
 
 
-@commands.command()
+@command(
+    commands,
+    MEASURE,
+    "isoscope audit vectors.npy --html report.html",
+    "isoscope audit vectors.parquet --labels topic --json audit.json",
+    "isoscope audit vectors.parquet --baseline audit.json --fail-on worse",
+    "isoscope audit old.npy new.npy --html compare.html",
+    notes="Exit codes: 0 success; 1 the --fail-on threshold was reached; 2 invalid input.",
+)
 def audit(
     sources: Annotated[
         list[str],
@@ -74,28 +90,22 @@ def audit(
     by: Annotated[
         str | None,
         typer.Option(
+            rich_help_panel=INPUT,
             metavar="COLUMN",
             help="Audit the rows separately for each value of this column, such as layer or label.",
         ),
     ] = None,
     layer: LayerOption = None,
     columns: ColumnsOption = None,
-    labels: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File with one label per row: .npy or text.")
-    ] = None,
-    types: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File with the word type of each row: .npy or text.")
-    ] = None,
-    text: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File with a text to show for each row: .npy or text.")
-    ] = None,
-    frequency: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File with the frequency of each row: .npy or text.")
-    ] = None,
-    queries: Annotated[
-        str | None,
-        typer.Option(metavar="SOURCE", help="Query vectors to compare with SOURCE, the corpus being searched."),
-    ] = None,
+    ids: IdsOption = None,
+    text: TextOption = None,
+    types: TypesOption = None,
+    frequency: FrequencyOption = None,
+    missing: MissingOption = Missing.error,
+    zeros: ZerosOption = Zeros.keep,
+    labels: LabelsOption = None,
+    queries: QueriesOption = None,
+    metric: MetricOption = Metric.cosine,
     html: HtmlOption = None,
     json: JsonOption = None,
     schema: SchemaOption = False,
@@ -103,6 +113,7 @@ def audit(
     rows: Annotated[
         Path | None,
         typer.Option(
+            rich_help_panel=OUTPUT,
             metavar="FILE",
             callback=check_output_name,
             help="Write a table with one line per row (nearest row, duplicates, hubs, outliers, …) to this .parquet, "
@@ -112,32 +123,37 @@ def audit(
     top: Annotated[
         int | None,
         typer.Option(
-            metavar="NUMBER", help="List this many of the worst rows of each kind.", show_default="5 with --rows"
+            rich_help_panel=OUTPUT,
+            metavar="NUMBER",
+            help="List this many of the worst rows of each kind.",
+            show_default="5 with --rows, otherwise none",
         ),
     ] = None,
     baseline: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Report changes since an earlier audit that was written with --json."),
+        typer.Option(
+            rich_help_panel="Checks",
+            metavar="FILE",
+            help="Report changes since an earlier audit that was written with --json.",
+        ),
     ] = None,
     fail_on: Annotated[
         FailOn | None,
         typer.Option(
-            help='Exit with code 1 if any finding has this verdict or a more severe one. The value "worse" means any '
-            "finding that is worse than in the baseline. Findings on labels, types or frequencies count only if you "
-            "specified the column."
+            rich_help_panel="Checks",
+            metavar="VERDICT",
+            help="Exit with code 1 if a finding is bad (bad), worth a look or bad (look), or worse than before "
+            "(worse). Findings on labels, types or frequencies count only if you named the column.",
         ),
     ] = None,
-    metric: MetricOption = Metric.cosine,
     sample: SampleOption = 20_000,
     seed: SeedOption = 0,
-    missing: MissingOption = Missing.error,
-    zeros: ZerosOption = Zeros.keep,
     engine: EngineOption = None,
     scheduler: SchedulerOption = None,
     workers: WorkersOption = None,
     max_memory: MaxMemoryOption = None,
 ) -> None:
-    """Measure an embedding space and report its problems.
+    """Measure the shape of an embedding space and list its problems.
 
     Each finding says what it means for search and classification, and what to try.
     """
@@ -160,10 +176,10 @@ def audit(
         )
     if rows is not None:
         check_rows_output(rows)
-    files = {"labels": labels, "types": types, "text": text, "frequency": frequency}
-    check_overwriting([html, json, rows], [*sources, queries, *files.values(), baseline])
+    named = {"labels": labels, "types": types, "text": text, "frequency": frequency, "ids": ids}
+    check_overwriting([html, json, rows], [*sources, queries, *named.values(), baseline])
     check_output_folders(html, json, rows)
-    roles = _resolve_columns(parse_columns(columns), files)
+    roles = resolve_roles(parse_columns(columns), named)
     policy = parse_policy(missing, zeros)
     earlier = None if baseline is None else Audit.from_json(baseline)
     stores = [open_store(source, by=by, layer=layer, **roles, **policy) for source in sources]
@@ -219,19 +235,6 @@ def _is_reached(
             f"{names}"
         )
     return False
-
-
-def _resolve_columns(columns: dict[str, str], files: dict[str, Path | None]) -> dict[str, Any]:
-    """Return the column for each role: its name, or its entries if they come from a file."""
-    from isoscope._io.tables import read_entries
-
-    roles: dict[str, Any] = dict(columns)
-    for role, path in files.items():
-        if path is not None:
-            if role in roles:
-                raise ParameterError(f"both --{role} and --columns {role}= were passed: use only one of them")
-            roles[role] = read_entries(path)
-    return roles
 
 
 def _choose_layers(stores: list[Store], *, can_group: bool) -> str | None:
@@ -340,7 +343,13 @@ def _comparison_dict(results: list[Any], **more: Any) -> dict[str, Any]:
     return {"schema": "isoscope.comparison/1", "audits": [each.to_dict() for each in results], **more}
 
 
-@commands.command(context_settings={"ignore_unknown_options": True})  # -0.5 is a cosine, not an option
+@command(
+    commands,
+    MEASURE,
+    "isoscope similarity vectors.npy 0.7 0.8",
+    "isoscope similarity 0.7 --model sentence-transformers/all-MiniLM-L6-v2",
+    context_settings={"ignore_unknown_options": True},  # -0.5 is a cosine, not an option
+)
 def similarity(
     context: typer.Context,
     arguments: Annotated[
@@ -354,32 +363,30 @@ def similarity(
     model: Annotated[
         str | None,
         typer.Option(
+            rich_help_panel=METHOD,
             metavar="NAME",
             help="Answer without data: use the cosines of this model on 1,750 short English texts. Pass a name or a "
             "model folder.",
         ),
     ] = None,
-    queries: Annotated[
-        str | None,
-        typer.Option(metavar="SOURCE", help="Query vectors; rank the cosine among pairs of a query and a row instead."),
-    ] = None,
-    json: JsonOption = None,
-    schema: SchemaOption = False,
+    queries: QueriesOption = None,
     columns: ColumnsOption = None,
     layer: LayerOption = None,
-    sample: SampleOption = 20_000,
-    seed: SeedOption = 0,
     missing: MissingOption = Missing.error,
     zeros: ZerosOption = Zeros.keep,
+    json: JsonOption = None,
+    schema: SchemaOption = False,
+    sample: SampleOption = 20_000,
+    seed: SeedOption = 0,
     engine: EngineOption = None,
     scheduler: SchedulerOption = None,
     workers: WorkersOption = None,
     max_memory: MaxMemoryOption = None,
 ) -> None:
-    """Show how a cosine ranks among all pairs of rows in a corpus.
+    """Show which share of random pairs has a lower cosine.
 
-    With --queries, show how it ranks among pairs of a query and a row. With --model, answer for a known sentence
-    encoder, without vectors.
+    The pairs are pairs of rows, or, with --queries, pairs of a query and a row. With --model, the answer comes from a
+    table of known sentence encoders and needs no vectors.
     """
     from isoscope.auditing.measure import Settings, measure_cosines, measure_query_cosines
     from isoscope.auditing.similarity import Similarity
@@ -390,7 +397,9 @@ def similarity(
         return
     source, *rest = arguments
     if not rest:
-        raise ParameterError(f"{source} is the only argument: need a source and at least one cosine, or --model NAME")
+        raise ParameterError(
+            f"{source} is the only argument: pass a source and at least one cosine, or --model NAME and cosines"
+        )
     cosines = [_parse_cosine(each, before="pass SOURCE first, then the cosines") for each in rest]
     check_overwriting([json], [source, queries])
     check_output_folders(json)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
 
 from isoscope._core.errors import ParameterError
+from isoscope.cli.help import DECIDE, METHOD, command
 from isoscope.cli.options import (
+    TASK_ROLES,
     ColumnsOption,
     EngineOption,
     HtmlOption,
@@ -18,14 +19,17 @@ from isoscope.cli.options import (
     LabelsOption,
     LayerOption,
     MaxMemoryOption,
+    MeasureOption,
     Metric,
     MetricOption,
     Missing,
     MissingOption,
     PairsOption,
     QrelsOption,
+    QuantizerFolderOption,
     QueriesOption,
     QueryIdsOption,
+    SampleOption,
     SchedulerOption,
     SchemaOption,
     SeedOption,
@@ -38,7 +42,7 @@ from isoscope.cli.options import (
     check_repair_folder,
     open_engine,
     parse_policy,
-    parse_task_columns,
+    parse_used_columns,
     resolve_entries,
 )
 from isoscope.cli.session import (
@@ -56,9 +60,12 @@ commands = typer.Typer()
 _WIDTH = 80  # columns if standard output is not a terminal
 
 
-@commands.command(
-    epilog="Exit code 0: a smaller candidate keeps the share; 1: no smaller candidate was shown to keep it; "
-    "2: bad input."
+@command(
+    commands,
+    DECIDE,
+    "isoscope compress corpus.npy --queries queries.npy --qrels qrels.tsv",
+    "isoscope compress vectors.npy --keep 0.95 --precision int8,bit -o quantizer",
+    notes="Exit codes: 0 a smaller form keeps the share; 1 no smaller form was shown to keep it; 2 invalid input.",
 )
 def compress(
     source: SourceArgument,
@@ -66,59 +73,58 @@ def compress(
     qrels: QrelsOption = None,
     pairs: PairsOption = None,
     labels: LabelsOption = None,
+    query_ids: QueryIdsOption = None,
+    columns: ColumnsOption = None,
+    ids: IdsOption = None,
+    layer: LayerOption = None,
+    missing: MissingOption = Missing.error,
+    zeros: ZerosOption = Zeros.keep,
     keep: Annotated[
-        float, typer.Option(metavar="SHARE", help="Share of the score to keep, above 0 and at most 1.")
-    ] = 0.99,
-    measure: Annotated[
-        str | None,
+        float,
         typer.Option(
-            metavar="NAME",
-            help="Decide by this measure only: probe, knn or v_measure for labels; ndcg@10 or recall@100 for queries.",
+            rich_help_panel=METHOD, metavar="SHARE", help="Share of the score to keep, above 0 and at most 1."
         ),
-    ] = None,
+    ] = 0.99,
+    measure: MeasureOption = None,
+    metric: MetricOption = Metric.cosine,
     precision: Annotated[
         str | None,
         typer.Option(
+            rich_help_panel=METHOD,
             metavar="NAMES",
-            help="Precisions to try, separated by commas: float32, float16, int8, int4, bit, and pq for product "
-            "quantization (default: all).",
+            help="Number formats to try, separated by commas: float32, float16, int8, int4, bit, and pq for product "
+            "quantization.",
+            show_default="all",
         ),
     ] = None,
     dimensions: Annotated[
         str | None,
-        typer.Option(metavar="NUMBERS", help="Numbers of dimensions to try, separated by commas, such as 256,128."),
+        typer.Option(
+            rich_help_panel=METHOD,
+            metavar="NUMBERS",
+            help="Numbers of dimensions to try, separated by commas, such as 256,128.",
+        ),
     ] = None,
     rescore: Annotated[
         bool,
         typer.Option(
             "--rescore",
+            rich_help_panel=METHOD,
             help="Assume that the original vectors stay stored for rescoring, and recommend the smallest index.",
         ),
     ] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="DIR", help="Save the recommended quantizer in this folder."),
-    ] = None,
+    output: QuantizerFolderOption = None,
     html: HtmlOption = None,
     json: JsonOption = None,
     schema: SchemaOption = False,
-    columns: ColumnsOption = None,
-    ids: IdsOption = None,
-    query_ids: QueryIdsOption = None,
-    layer: LayerOption = None,
-    metric: MetricOption = Metric.cosine,
-    sample: Annotated[
-        int, typer.Option(metavar="ROWS", help="Number of rows to sample from SOURCE and keep in memory.")
-    ] = 20_000,
+    sample: SampleOption = 20_000,
     seed: SeedOption = 0,
-    missing: MissingOption = Missing.error,
-    zeros: ZerosOption = Zeros.keep,
     engine: EngineOption = None,
     scheduler: SchedulerOption = None,
     workers: WorkersOption = None,
     max_memory: MaxMemoryOption = None,
 ) -> None:
-    """Find how many bits and dimensions can be dropped.
+    """Find out how small the vectors can be stored.
 
     Recommend the smallest way to store the vectors that keeps a share of the score, and print the settings for
     pgvector, Qdrant, LanceDB and faiss. The score is recall@10 against exact search, or that of a task: give --queries
@@ -130,14 +136,13 @@ def compress(
     check_overwriting([html, json], [source, queries, pairs, qrels, labels, ids, query_ids], folders=[output])
     check_output_folders(html, json)
     check_repair_folder(output, "quantizer")
-    roles = parse_task_columns("compress", columns, ids)
+    roles = parse_used_columns("compress", columns, TASK_ROLES, ids=ids, labels=labels)
     with InterruptibleProgressBar() as bar, open_engine(engine, scheduler, workers) as running:
         result = run_compress(
             source,
             pairs=pairs,
             queries=queries,
             qrels=qrels,
-            labels=None if labels is None else resolve_entries(labels),
             query_ids=None if query_ids is None else resolve_entries(query_ids),
             keep=keep,
             measure=measure,

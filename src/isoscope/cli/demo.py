@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from isoscope.cli.options import check_output_folders, check_output_name
+from isoscope.cli.help import MEASURE, command
+from isoscope.cli.options import RequiredHtmlOption, check_output_folders
 from isoscope.cli.session import InterruptibleProgressBar, report_written, show
 
 commands = typer.Typer()
@@ -22,12 +22,9 @@ _ABOUT = (
 )
 
 
-@commands.command()
+@command(commands, MEASURE, "isoscope demo", "isoscope demo --html first.html")
 def demo(
-    html: Annotated[
-        Path,
-        typer.Option("--html", metavar="FILE", callback=check_output_name, help="Write the report to this HTML file."),
-    ] = Path("isoscope-demo.html"),
+    html: RequiredHtmlOption = Path("isoscope-demo.html"),
 ) -> None:
     """Audit example vectors that come with isoscope.
 

@@ -11,7 +11,16 @@ from typing import Annotated, Any, cast
 import typer
 
 from isoscope._core.errors import ParameterError
-from isoscope.cli.options import RestartOption, check_output_name, parse_columns, resolve_ids
+from isoscope.cli.help import INPUT, LIMITS, MODELS, OUTPUT, command
+from isoscope.cli.options import (
+    ColumnsOption,
+    EmbeddingsOption,
+    IdsOption,
+    RestartOption,
+    SeedOption,
+    parse_columns,
+    resolve_roles,
+)
 from isoscope.cli.session import InterruptibleProgressBar, Interruption, print_message, resume_command
 
 commands = typer.Typer()
@@ -31,7 +40,13 @@ Precision = StrEnum("Precision", ["float32", "float16"])
 SplitUnit = StrEnum("SplitUnit", ["line", "paragraph", "file"])
 
 
-@commands.command()
+@command(
+    commands,
+    MODELS,
+    "isoscope embed ./my-model texts.txt -o vectors.parquet",
+    "isoscope embed ./my-model table.csv --columns text=body,ids=key -o vectors",
+    "isoscope embed ./my-model texts.txt --pool tokens --max-tokens 50000 -o states",
+)
 def embed(
     model: Annotated[
         str,
@@ -47,20 +62,14 @@ def embed(
             help="A text, CSV, TSV, JSON Lines or Parquet file, or the name of a dataset on the Hugging Face Hub.",
         ),
     ],
-    output: Annotated[
-        str,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="OUT",
-            callback=check_output_name,
-            help="Write to a .parquet or .arrow file, or to a folder (a name without an extension). Rerun the same "
-            "command to resume.",
-        ),
-    ],
+    output: EmbeddingsOption,
+    restart: RestartOption = False,
+    columns: ColumnsOption = None,
+    ids: IdsOption = None,
     layers: Annotated[
         str | None,
         typer.Option(
+            rich_help_panel="Model",
             metavar="NUMBERS",
             help='Layers to write: "all", -1 for the last, or numbers such as 0,6,12. Layer 0 is the input of the '
             "first layer.",
@@ -70,13 +79,17 @@ def embed(
     pool: Annotated[
         Pool | None,
         typer.Option(
-            help='How to pool the tokens of a text into one row; "tokens" writes one row per token instead.',
+            rich_help_panel="Model",
+            metavar="NAME",
+            help="How to pool the tokens of a text into one vector: mean, cls, last or sentence-transformers; tokens "
+            "writes one row per token instead.",
             show_default="sentence-transformers for such a model, else mean",
         ),
     ] = None,
     window: Annotated[
         int | None,
         typer.Option(
+            rich_help_panel="Model",
             metavar="TOKENS",
             help="Number of tokens per window, including special tokens.",
             show_default="512, or the limit of the model",
@@ -85,63 +98,79 @@ def embed(
     stride: Annotated[
         int | None,
         typer.Option(
+            rich_help_panel="Model",
             metavar="TOKENS",
             help="Number of tokens between the starts of consecutive windows in a long text.",
             show_default="the window, without overlap",
         ),
     ] = None,
     truncate: Annotated[
-        bool, typer.Option("--truncate", help="Read only the first window of a long text instead of all windows.")
+        bool,
+        typer.Option(
+            "--truncate",
+            rich_help_panel="Model",
+            help="Read only the first window of a long text instead of all windows.",
+        ),
     ] = False,
     special_tokens: Annotated[
         SpecialTokens | None,
         typer.Option(
-            help="Keep or drop special tokens such as [CLS].", show_default="drop for --pool tokens, else keep"
+            rich_help_panel="Model",
+            metavar="ACTION",
+            help="What to do with special tokens such as [CLS]: keep or drop.",
+            show_default="drop for --pool tokens, else keep",
         ),
     ] = None,
-    dtype: Annotated[Precision, typer.Option(help="Data type of the written vectors.")] = Precision.float32,
+    dtype: Annotated[
+        Precision,
+        typer.Option(
+            rich_help_panel=OUTPUT, metavar="TYPE", help="Number format of the written vectors: float32 or float16."
+        ),
+    ] = Precision.float32,
     max_tokens: Annotated[
         int | None,
         typer.Option(
-            metavar="TOKENS", help="Embed a random sample of the texts, with at most this many tokens in total."
-        ),
-    ] = None,
-    columns: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--columns",
-            metavar="ROLE=NAME",
-            help="Columns of a table: text=NAME, labels=NAME, ids=NAME. Join several text columns with a space: "
-            "text=title,body.",
-        ),
-    ] = None,
-    ids: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN", help="Column with the ids of the texts, or a file with one id per text, line by line."
+            rich_help_panel=LIMITS,
+            metavar="TOKENS",
+            help="Embed a random sample of the texts, with at most this many tokens in total.",
         ),
     ] = None,
     prompt: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="Text that a Sentence Transformers model puts before each text."),
+        typer.Option(
+            rich_help_panel="Model",
+            metavar="TEXT",
+            help="Text that a Sentence Transformers model puts before each text.",
+        ),
     ] = None,
     prompt_name: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Name of one of the prompts of a Sentence Transformers model."),
+        typer.Option(
+            rich_help_panel="Model", metavar="NAME", help="Name of one of the prompts of a Sentence Transformers model."
+        ),
     ] = None,
     split: Annotated[
         SplitUnit,
-        typer.Option(help="In a plain text file, treat each line, each paragraph or the whole file as one text."),
+        typer.Option(
+            rich_help_panel=INPUT,
+            metavar="UNIT",
+            help="What is one text in a plain text file: a line, a paragraph or the whole file.",
+        ),
     ] = SplitUnit.line,
     config: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Configuration of the Hugging Face dataset.")
+        str | None,
+        typer.Option(rich_help_panel=INPUT, metavar="NAME", help="Configuration of the Hugging Face dataset."),
     ] = None,
     part: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Split of the Hugging Face dataset, such as train or test.")
+        str | None,
+        typer.Option(
+            rich_help_panel=INPUT, metavar="NAME", help="Split of the Hugging Face dataset, such as train or test."
+        ),
     ] = None,
     device: Annotated[
         str | None,
         typer.Option(
+            rich_help_panel="Model",
             metavar="NAME",
             help="Device to run the model on, such as cpu or cuda.",
             show_default="a GPU if there is one",
@@ -150,29 +179,33 @@ def embed(
     batch_tokens: Annotated[
         int | None,
         typer.Option(
+            rich_help_panel="Model",
             metavar="TOKENS",
             help="Number of tokens per batch, including padding.",
             show_default="2048, or 16384 on a GPU",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="NUMBER", help="Random seed for the sample of --max-tokens.")] = 0,
     trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Allow the model to run its own Python code.")
+        bool,
+        typer.Option(
+            "--trust-remote-code", rich_help_panel="Model", help="Allow the model to run its own Python code."
+        ),
     ] = False,
-    restart: RestartOption = False,
+    seed: SeedOption = 0,
 ) -> None:
-    """Embed texts with a model, one vector per text or per token.
+    """Embed texts with a model and write the vectors.
 
     Other commands accept the output as their source. By default, a Sentence Transformers model uses its own pooling,
     and any other model the mean of its last layer. --pool tokens writes a row for every token in every layer:
-    isoscope audit DIR --by layer audits each layer.
+    isoscope audit DIR --by layer audits each layer. --columns accepts text, labels and ids; text=title,body joins
+    two columns with a space. Rerun the same command to resume.
     """
     from isoscope.embedding.embed import embed as run_embed
     from isoscope.embedding.output import OutputPath
     from isoscope.stores.manifest import EMBEDDING_MANIFEST, describe_embedding
 
     text_columns, named = _parse_columns(columns)
-    roles = resolve_ids(named, ids)
+    roles = resolve_roles(named, {"ids": ids})
     target = OutputPath.parse(output)
     try:
         with InterruptibleProgressBar("tokens") as bar:
@@ -230,7 +263,7 @@ def _parse_columns(pairs: list[str] | None) -> tuple[list[str], dict[str, str]]:
             others.append(pair)
     roles = parse_columns(others or None)
     if roles.keys() - {"labels", "ids"}:
-        raise ParameterError("--columns: embed supports only text=, labels= and ids=")
+        raise ParameterError("embed --columns supports only text=, labels= and ids=")
     return texts, roles
 
 

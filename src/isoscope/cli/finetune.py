@@ -10,7 +10,15 @@ import typer
 
 from isoscope._core.errors import ParameterError, plural
 from isoscope._render import render
-from isoscope.cli.options import JsonOption, RunFolderOption, check_output_folders, check_overwriting, parse_seeds
+from isoscope.cli.help import MODELS, OUTPUT, command
+from isoscope.cli.options import (
+    JsonOption,
+    ModelArgument,
+    RunFolderOption,
+    check_output_folders,
+    check_overwriting,
+    parse_seeds,
+)
 from isoscope.cli.session import (
     STDOUT,
     InterruptibleProgressBar,
@@ -51,11 +59,14 @@ _SHAPE_NAMES = {
 }
 
 
-@commands.command()
+@command(
+    commands,
+    MODELS,
+    "isoscope finetune ./my-model cola --data data -o run",
+    "isoscope finetune ./my-model reviews.csv --label-column stars -o run",
+)
 def finetune(
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A model folder, or the name of a model on the Hugging Face Hub.")
-    ],
+    model: ModelArgument,
     output: RunFolderOption,
     task: Annotated[
         str | None,
@@ -64,40 +75,71 @@ def finetune(
             help="cola, mrpc, rte, qnli, sst2, sst5, snli, wic or stsb; or your own file, as with --train.",
         ),
     ] = None,
-    data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder with the TSV files of TASK.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(rich_help_panel="Task", metavar="DIR", help="Folder with the TSV files of TASK.")
+    ] = None,
     train: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Train on your own .csv, .tsv, .jsonl or .parquet file."),
+        typer.Option(
+            rich_help_panel="Task", metavar="FILE", help="Train on your own .csv, .tsv, .jsonl or .parquet file."
+        ),
     ] = None,
     dev: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="File with the rows to score on; without it, a share of --train is held out."
+            rich_help_panel="Task",
+            metavar="FILE",
+            help="File with the rows to score on; without it, a share of --train is held out.",
         ),
     ] = None,
     dev_share: Annotated[
-        float | None, typer.Option(metavar="SHARE", help="Share of --train to hold out.", show_default="0.1")
+        float | None,
+        typer.Option(rich_help_panel="Task", metavar="SHARE", help="Share of --train to hold out.", show_default="0.1"),
     ] = None,
-    text: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column with the text in your file.")] = None,
+    text: Annotated[
+        str | None,
+        typer.Option(
+            "--text-column", rich_help_panel="Task", metavar="COLUMN", help="Column with the text in your file."
+        ),
+    ] = None,
     text_pair: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column with the second text of each pair in your file.")
+        str | None,
+        typer.Option(
+            "--text-pair-column",
+            rich_help_panel="Task",
+            metavar="COLUMN",
+            help="Column with the second text of each pair in your file.",
+        ),
     ] = None,
     label: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column with the labels or numeric grades in your file.")
+        str | None,
+        typer.Option(
+            "--label-column",
+            rich_help_panel="Task",
+            metavar="COLUMN",
+            help="Column with the labels or numeric grades in your file.",
+        ),
     ] = None,
     measure: Annotated[
         str | None,
         typer.Option(
+            rich_help_panel="Task",
             metavar="NAME",
             help="Main metric for your file: accuracy, f1 or matthews for labels; pearson or spearman for grades.",
         ),
     ] = None,
     regularizer: Annotated[
-        RegularizerName, typer.Option(help="Regularizer of the embedding space; it is added to the loss.")
+        RegularizerName,
+        typer.Option(
+            rich_help_panel="Regularizer",
+            metavar="NAME",
+            help="Regularizer that is added to the loss: none, persistent-entropy, istar, unbiased or cosreg.",
+        ),
     ] = RegularizerName.none,
     weight: Annotated[
         float | None,
         typer.Option(
+            rich_help_panel="Regularizer",
             metavar="NUMBER",
             help="Regularizer weight; a negative weight reverses its effect.",
             show_default="0.01 for unbiased, 0.1 for cosreg, 1 for others",
@@ -106,6 +148,7 @@ def finetune(
     layer: Annotated[
         str | None,
         typer.Option(
+            rich_help_panel="Regularizer",
             metavar="LAYER",
             help="Layer to regularize: a number, the name of a module, or all.",
             show_default="as published",
@@ -114,91 +157,157 @@ def finetune(
     pool: Annotated[
         str | None,
         typer.Option(
+            rich_help_panel="Regularizer",
             metavar="NAME",
             help="Pooling of the states to regularize: cls, mean, last, or tokens (no pooling).",
             show_default="as published",
         ),
     ] = None,
     all_bars: Annotated[
-        bool, typer.Option("--all-bars", help="For persistent-entropy: use all bars, not only the significant ones.")
+        bool,
+        typer.Option(
+            "--all-bars",
+            rich_help_panel="Regularizer",
+            help="For persistent-entropy: use all bars, not only the significant ones.",
+        ),
     ] = False,
     whole_batch: Annotated[
         bool,
         typer.Option(
-            "--whole-batch", help="For persistent-entropy: treat the batch as one class, for tasks with many classes."
+            "--whole-batch",
+            rich_help_panel="Regularizer",
+            help="For persistent-entropy: treat the batch as one class, for tasks with many classes.",
         ),
     ] = False,
     zeta: Annotated[
         float,
-        typer.Option(metavar="SHARE", help="For istar: weight of the covariance of the training set, from 0 to 1."),
+        typer.Option(
+            rich_help_panel="Regularizer",
+            metavar="SHARE",
+            help="For istar: weight of the covariance of the training set, from 0 to 1.",
+        ),
     ] = 0.2,
     repair: Annotated[
         str | None,
         typer.Option(
-            metavar="K,D", help="In each batch, remove the mean and D principal components from each of K clusters."
+            rich_help_panel="Regularizer",
+            metavar="K,D",
+            help="In each batch, remove the mean and D principal components from each of K clusters.",
         ),
     ] = None,
     seeds: Annotated[
-        str, typer.Option(metavar="SEEDS", help="Number of seeds, or a list of seeds such as 0,1,2.")
+        str,
+        typer.Option(
+            rich_help_panel="Training", metavar="SEEDS", help="Number of seeds, or a list of seeds such as 0,1,2."
+        ),
     ] = "1",
     epochs: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="Number of training epochs.", show_default="as published")
+        float | None,
+        typer.Option(
+            rich_help_panel="Training", metavar="NUMBER", help="Number of training epochs.", show_default="as published"
+        ),
     ] = None,
     batch_size: Annotated[
-        int | None, typer.Option(metavar="ROWS", help="Number of rows per batch.", show_default="as published")
+        int | None,
+        typer.Option(
+            rich_help_panel="Training", metavar="ROWS", help="Number of rows per batch.", show_default="as published"
+        ),
     ] = None,
     learning_rate: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="Peak learning rate.", show_default="as published")
+        float | None,
+        typer.Option(
+            rich_help_panel="Training", metavar="NUMBER", help="Peak learning rate.", show_default="as published"
+        ),
     ] = None,
     weight_decay: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="Weight decay.", show_default="as published")
+        float | None,
+        typer.Option(rich_help_panel="Training", metavar="NUMBER", help="Weight decay.", show_default="as published"),
     ] = None,
     accumulate: Annotated[
-        int, typer.Option(metavar="BATCHES", help="Number of batches per optimizer step (gradient accumulation).")
+        int,
+        typer.Option(
+            rich_help_panel="Training",
+            metavar="BATCHES",
+            help="Number of batches per optimizer step (gradient accumulation).",
+        ),
     ] = 1,
     warmup: Annotated[
         float,
-        typer.Option(metavar="SHARE", help="Share of the steps used for the warmup, in which the learning rate rises."),
+        typer.Option(
+            rich_help_panel="Training",
+            metavar="SHARE",
+            help="Share of the steps used for the warmup, in which the learning rate rises.",
+        ),
     ] = 0.1,
     schedule: Annotated[
-        Schedule, typer.Option(help="Schedule of the learning rate after the warmup.")
+        Schedule,
+        typer.Option(
+            rich_help_panel="Training",
+            metavar="NAME",
+            help="Learning rate after the warmup: cosine, linear or constant.",
+        ),
     ] = Schedule.cosine,
     max_length: Annotated[
-        int, typer.Option(metavar="TOKENS", help="Truncate each text or pair to this many tokens.")
+        int,
+        typer.Option(rich_help_panel="Task", metavar="TOKENS", help="Truncate each text or pair to this many tokens."),
     ] = 128,
     group_lengths: Annotated[
-        bool, typer.Option("--group-lengths", help="Batch texts of similar length together, which is faster.")
+        bool,
+        typer.Option(
+            "--group-lengths",
+            rich_help_panel="Training",
+            help="Batch texts of similar length together, which is faster.",
+        ),
     ] = False,
     group_classes: Annotated[
         bool,
-        typer.Option("--group-classes", help="Put several rows of a class into a batch, for tasks with many classes."),
+        typer.Option(
+            "--group-classes",
+            rich_help_panel="Training",
+            help="Put several rows of a class into a batch, for tasks with many classes.",
+        ),
     ] = False,
     limit: Annotated[
-        int | None, typer.Option(metavar="ROWS", help="Train on a random sample of this many rows.")
+        int | None,
+        typer.Option(rich_help_panel="Task", metavar="ROWS", help="Train on a random sample of this many rows."),
     ] = None,
     probe: Annotated[
         int,
         typer.Option(
-            metavar="ROWS", help="Number of dev set rows used to measure the embedding space during training."
+            rich_help_panel=OUTPUT,
+            metavar="ROWS",
+            help="Number of dev set rows used to measure the embedding space during training.",
         ),
     ] = 256,
     every: Annotated[
         int | None,
         typer.Option(
-            metavar="STEPS", help="Number of steps between measurements.", show_default="20 measurements in total"
+            rich_help_panel=OUTPUT,
+            metavar="STEPS",
+            help="Number of steps between measurements.",
+            show_default="20 measurements in total",
         ),
     ] = None,
-    bf16: Annotated[bool, typer.Option("--bf16", help="Train with bfloat16 mixed precision.")] = False,
-    stop_on_collapse: Annotated[
-        bool, typer.Option("--stop-on-collapse", help="Stop the run of a seed if its embedding space collapses.")
+    bf16: Annotated[
+        bool, typer.Option("--bf16", rich_help_panel="Training", help="Train with bfloat16 mixed precision.")
     ] = False,
-    save_model: Annotated[bool, typer.Option("--save-model", help="Save the trained model of each seed.")] = False,
+    stop_on_collapse: Annotated[
+        bool,
+        typer.Option(
+            "--stop-on-collapse",
+            rich_help_panel="Training",
+            help="Stop the run of a seed if its embedding space collapses.",
+        ),
+    ] = False,
+    save_model: Annotated[
+        bool, typer.Option("--save-model", rich_help_panel=OUTPUT, help="Save the trained model of each seed.")
+    ] = False,
     json: JsonOption = None,
 ) -> None:
     """Fine-tune a model and track the shape of its space.
 
-    A regularizer can raise or lower the isotropy of the space. DIR receives metrics.json and page.html. Rerun the same
-    command to resume an interrupted run.
+    A regularizer can raise or lower the isotropy of the space. The output folder receives metrics.json and page.html.
+    Rerun the same command to resume an interrupted run.
     """
     from isoscope.finetuning.finetune import finetune as run_finetune
 

@@ -21,6 +21,7 @@ from isoscope.cli.session import (
     interrupted,
     mute_stdout,
 )
+from isoscope.cli.usage import describe_usage_error
 
 _DISK_FULL_MESSAGES = ("No space left on device", "PytorchStreamWriter failed writing file")
 """The messages by which libraries report a full disk in errors other than OSError."""
@@ -57,11 +58,8 @@ def run_command(parser: Any, arguments: Sequence[str]) -> int:
     except typer.Abort:
         code = INTERRUPTED
     except Exception as error:
-        if type(error).__name__ == "NoArgsIsHelpError":
-            print(error.format_message())  # type: ignore[attr-defined]
-            return 0
         if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # an error from typer's parser
-            raise ParameterError(f"{error.format_message()} See isoscope --help.") from error
+            raise ParameterError(describe_usage_error(error, parser, arguments)) from error
         raise
     if code == INTERRUPTED:  # typer's exit code for Ctrl-C
         raise KeyboardInterrupt

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from isoscope.cli import advise, audit, compress, demo, embed, finetune, mcp, repair, same, stores, study, threshold
+from isoscope.cli.help import HelpfulGroup, write_examples
 from isoscope.cli.invoke import describe_error, run_command
 from isoscope.cli.session import (
     check_address_space,
@@ -24,16 +25,28 @@ from isoscope.cli.session import (
     report_warnings,
 )
 
+_EXAMPLES = write_examples(
+    "isoscope demo", "isoscope audit vectors.npy --html report.html", "isoscope advise vectors.parquet --labels topic"
+)
+_EPILOG = f"""\
+{_EXAMPLES}
+
+Exit codes:
+  0    success
+  1    the answer is negative or undecided (threshold, same, compress), or the
+       --fail-on threshold was reached (audit)
+  2    invalid input
+  3    a bug in isoscope
+  130  interrupted"""
+
 app = typer.Typer(
     name="isoscope",
-    no_args_is_help=True,
+    cls=HelpfulGroup,
     pretty_exceptions_enable=False,
-    add_completion=False,
     rich_markup_mode=None,
-    epilog="Exit codes: 0 success; 1 the --fail-on threshold was reached, or the answer is negative (threshold: no "
-    "cut; same: not the same; compress: nothing smaller) or undecided; 2 bad input; 130 interrupted.",
+    epilog=_EPILOG,
 )
-for _module in (demo, audit, stores, repair, advise, threshold, same, compress, embed, finetune, study, mcp):
+for _module in (demo, audit, stores, advise, threshold, compress, same, repair, embed, finetune, study, mcp):
     app.add_typer(_module.commands)
 
 

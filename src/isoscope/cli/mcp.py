@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isoscope._core.errors import MissingExtra, NotFoundError
+from isoscope.cli.help import AGENTS, command
 from isoscope.cli.session import INTERRUPTED, handle_signals, interrupted, print_message
 
 if TYPE_CHECKING:
@@ -31,22 +32,36 @@ _INSTRUCTIONS = (
 )
 
 
-@commands.command(
-    epilog="Examples: isoscope mcp --root data · isoscope mcp --root . --allow-write. Exit codes: 0 the client closed "
-    "the connection; 2 bad input, or the extra isoscope[mcp] is not installed; 130 interrupted."
+@command(
+    commands,
+    AGENTS,
+    "isoscope mcp --root data",
+    "isoscope mcp --root . --allow-write",
+    notes="Exit codes: 0 the client closed the connection; 2 invalid input, or isoscope[mcp] is not installed; 130 "
+    "interrupted.",
 )
 def mcp(
     context: typer.Context,
     root: Annotated[
-        Path, typer.Option(metavar="DIR", help="Folder with the files that tools may read; paths are relative to it.")
+        Path,
+        typer.Option(
+            rich_help_panel="Access",
+            metavar="DIR",
+            help="Folder with the files that tools may read; paths are relative to it.",
+        ),
     ] = Path("."),
     allow_write: Annotated[
-        bool, typer.Option("--allow-write", help="Let tools write files below --root; fit and apply need it.")
+        bool,
+        typer.Option(
+            "--allow-write", rich_help_panel="Access", help="Let tools write files below --root; fit and apply need it."
+        ),
     ] = False,
     allow_remote: Annotated[
         bool,
         typer.Option(
-            "--allow-remote", help="Let tools read databases and URLs; with --allow-write, also write to databases."
+            "--allow-remote",
+            rich_help_panel="Access",
+            help="Let tools read databases and URLs; with --allow-write, also write to databases.",
         ),
     ] = False,
 ) -> None:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isoscope._core.errors import OutputError, ParameterError
+from isoscope._core.errors import NotFoundError, OutputError, ParameterError
 from isoscope._io.files import check_regular
+from isoscope.cli.help import INPUT, LIMITS, METHOD, OUTPUT, TASK_DATA
 from isoscope.cli.session import STDOUT
 
 if TYPE_CHECKING:
@@ -25,7 +26,11 @@ Missing = StrEnum("Missing", ["error", "drop"])
 Zeros = StrEnum("Zeros", ["keep", "drop"])
 EngineName = StrEnum("EngineName", ["local", "dask"])
 
+_ENTRY_FILES = (".npy", ".txt")
+"""The extensions of files with one entry per row; the name of a column rarely ends with them."""
 _ROLES = ("vectors", "labels", "types", "text", "ids", "frequency", "groups")
+TASK_ROLES = ("vectors", "labels", "ids", "text")
+"""The roles of columns that a command with a task reads."""
 
 
 def _apply_memory_limit(context: typer.Context, size: str | None) -> str | None:
@@ -58,122 +63,257 @@ def _print_schema(context: typer.Context, is_requested: bool) -> None:
 SourceArgument = Annotated[
     str,
     typer.Argument(
-        metavar="SOURCE", help="Vectors: a file, folder, glob, remote address or database; see isoscope audit --help."
+        metavar="SOURCE",
+        help="Vectors: a file, folder, glob, remote address or database; see isoscope audit --help for all forms.",
     ),
 ]
+ModelArgument = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A model folder, or the name of a model on the Hugging Face Hub.")
+]
+
+# input
+
 ColumnsOption = Annotated[
     list[str] | None,
     typer.Option(
         "--columns",
         metavar="ROLE=NAME",
-        help="Column to use for a role, such as labels=topic; separate several with commas. Roles: vectors, labels, "
-        "types, text, ids, frequency, groups (rows that depend on each other, such as the tokens of a document).",
+        rich_help_panel=INPUT,
+        help="Columns to use, such as labels=topic,ids=key. Roles: vectors, labels, types, text, ids, frequency, and "
+        "groups (rows that depend on each other, such as the tokens of one document).",
     ),
 ]
-SampleOption = Annotated[
-    int,
+IdsOption = Annotated[
+    str | None,
     typer.Option(
-        "--sample", metavar="ROWS", help="Maximum number of rows to compare pairwise; larger sources are sampled."
+        "--ids",
+        metavar="COLUMN",
+        rich_help_panel=INPUT,
+        help="Column with the ids of the rows, or a file with one id per line.",
     ),
 ]
-SeedOption = Annotated[int, typer.Option("--seed", metavar="NUMBER", help="Random seed for sampling and k-means.")]
-MetricOption = Annotated[Metric, typer.Option("--metric", help="Metric for nearest neighbors.")]
-MissingOption = Annotated[
-    Missing,
+TextOption = Annotated[
+    str | None,
     typer.Option(
-        "--missing",
-        help="Stop at rows with a missing value (null, NaN, infinity or an empty cell), or drop and count them.",
+        "--text",
+        metavar="COLUMN",
+        rich_help_panel=INPUT,
+        help="Column with the texts of the rows, or a file with one text per line.",
+    ),
+]
+TypesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--types",
+        metavar="COLUMN",
+        rich_help_panel=INPUT,
+        help="Column with the word types of the rows, or a file with one word per line.",
+    ),
+]
+FrequencyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--frequency",
+        metavar="COLUMN",
+        rich_help_panel=INPUT,
+        help="Column with the frequencies of the rows, or a file with one number per line.",
     ),
 ]
 LayerOption = Annotated[
     int | None,
     typer.Option(
-        "--layer", metavar="NUMBER", help="Layer to read, if SOURCE has hidden states of several; -1 is the last one."
+        "--layer",
+        metavar="NUMBER",
+        rich_help_panel=INPUT,
+        help="Layer to read if SOURCE contains the hidden states of several; -1 is the last one.",
     ),
 ]
-IdsOption = Annotated[
-    str | None,
-    typer.Option("--ids", metavar="COLUMN", help="Column with the ids of the rows, or a file with one id per row."),
+MissingOption = Annotated[
+    Missing,
+    typer.Option(
+        "--missing",
+        metavar="ACTION",
+        rich_help_panel=INPUT,
+        help="What to do with a missing value (null, NaN, infinity or an empty cell) in a row, label or judgment: "
+        "error stops; drop leaves the row or judgment out and counts it.",
+    ),
 ]
+ZerosOption = Annotated[
+    Zeros,
+    typer.Option(
+        "--zeros",
+        metavar="ACTION",
+        rich_help_panel=INPUT,
+        help="What to do with rows of zeros, which are often failed embeddings: keep or drop.",
+    ),
+]
+
+# task data
+
 PairsOption = Annotated[
     Path | None,
     typer.Option(
         "--pairs",
         metavar="FILE",
-        help="File with pairs of rows and their similarity grades: .tsv, .csv, .jsonl or .parquet.",
+        rich_help_panel=TASK_DATA,
+        help="Pairs of rows with a similarity grade: a .tsv, .csv, .jsonl or .parquet file.",
     ),
 ]
 QueriesOption = Annotated[
-    str | None, typer.Option("--queries", metavar="SOURCE", help="Query vectors to search SOURCE with.")
+    str | None,
+    typer.Option(
+        "--queries",
+        metavar="SOURCE",
+        rich_help_panel=TASK_DATA,
+        help="Query vectors, in any form that SOURCE can have; SOURCE is the corpus that they search.",
+    ),
 ]
 QrelsOption = Annotated[
     Path | None,
     typer.Option(
-        "--qrels", metavar="FILE", help="File with the relevant documents of each query, in TREC or BEIR format."
+        "--qrels",
+        metavar="FILE",
+        rich_help_panel=TASK_DATA,
+        help="Relevant documents of each query: a file in TREC or BEIR format.",
     ),
 ]
 LabelsOption = Annotated[
     str | None,
-    typer.Option("--labels", metavar="COLUMN", help="Column with class labels, or a file with one label per row."),
+    typer.Option(
+        "--labels",
+        metavar="COLUMN",
+        rich_help_panel=TASK_DATA,
+        help="Column with the class labels of the rows, or a file with one label per line.",
+    ),
 ]
 QueryIdsOption = Annotated[
     str | None,
     typer.Option(
-        "--query-ids", metavar="COLUMN", help="Column with the ids of the queries, or a file with one id per query."
+        "--query-ids",
+        metavar="COLUMN",
+        rich_help_panel=TASK_DATA,
+        help="Column with the ids of the queries, or a file with one id per line.",
     ),
 ]
-ZerosOption = Annotated[
-    Zeros, typer.Option("--zeros", help="Keep rows of zeros, which are often failed embeddings, or drop them.")
+
+# method
+
+MetricOption = Annotated[
+    Metric,
+    typer.Option(
+        "--metric", metavar="NAME", rich_help_panel=METHOD, help="Metric for nearest neighbors: cosine or euclidean."
+    ),
 ]
-HtmlOption = Annotated[
-    Path | None,
-    typer.Option("--html", metavar="FILE", callback=check_output_name, help="Write the report as HTML to this file."),
+MeasureOption = Annotated[
+    str | None,
+    typer.Option(
+        "--measure",
+        metavar="NAME",
+        rich_help_panel=METHOD,
+        help="Measure that decides: probe, knn or v_measure for labels; ndcg@10 or recall@100 for queries.",
+    ),
 ]
+FoldsOption = Annotated[
+    int,
+    typer.Option(
+        "--folds", metavar="NUMBER", rich_help_panel=METHOD, help="Number of folds for scores on held-out examples."
+    ),
+]
+
+# output
+
+_HTML = typer.Option(
+    "--html",
+    metavar="FILE",
+    rich_help_panel=OUTPUT,
+    callback=check_output_name,
+    help="Write the report as one HTML file.",
+)
+HtmlOption = Annotated[Path | None, _HTML]
+RequiredHtmlOption = Annotated[Path, _HTML]
 NoTextOption = Annotated[
-    bool, typer.Option("--no-text", help="Leave the texts of rows out of all output, so that you can share it.")
+    bool,
+    typer.Option(
+        "--no-text",
+        rich_help_panel=OUTPUT,
+        help="Leave the texts of rows out of all output, so that you can share it.",
+    ),
 ]
 JsonOption = Annotated[
     Path | None,
-    typer.Option("--json", metavar="FILE", help="Write the result as JSON to this file; - means standard output."),
+    typer.Option(
+        "--json",
+        metavar="FILE",
+        rich_help_panel=OUTPUT,
+        help="Write the result as JSON to this file; - means standard output.",
+    ),
 ]
 SchemaOption = Annotated[
     bool,
     typer.Option(
         "--schema",
+        rich_help_panel=OUTPUT,
         callback=_print_schema,
         is_eager=True,
         help="Print the JSON schema of --json, which describes every field, and exit.",
     ),
 ]
-OutputOption = Annotated[
+
+
+def _declare_output(metavar: str, text: str) -> Any:
+    """Return the option -o of a command; its value is where the main result is written."""
+    return typer.Option(
+        "--output", "-o", metavar=metavar, rich_help_panel=OUTPUT, callback=check_output_name, help=f"Write {text}"
+    )
+
+
+_VECTORS_OUTPUT = "to this .npy, .safetensors, .parquet or .arrow file, folder or database."
+OutputOption = Annotated[str, _declare_output("OUT", f"the vectors {_VECTORS_OUTPUT}")]
+EmbeddingsOption = Annotated[
     str,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="OUT",
-        callback=check_output_name,
-        help="Write to a .npy, .safetensors, .parquet or .arrow file, a folder, or a database.",
-    ),
+    _declare_output("OUT", "the vectors to this .parquet or .arrow file, or to a folder (a name without extension)."),
 ]
+SketchOption = Annotated[Path | None, _declare_output("FILE", "the sketch to this file; Sketch.load reads it.")]
+CanaryOption = Annotated[Path, _declare_output("FILE", "the canary to this file.")]
+RepairFolderOption = Annotated[Path, _declare_output("DIR", "the repair to this folder.")]
+AdvisedFolderOption = Annotated[Path | None, _declare_output("DIR", "the recommended repair to this folder.")]
+QuantizerFolderOption = Annotated[Path | None, _declare_output("DIR", "the recommended quantizer to this folder.")]
 RunFolderOption = Annotated[
-    Path,
+    Path, _declare_output("DIR", "the results to this folder; rerun the same command to resume.")
+]
+VectorsOnlyOption = Annotated[
+    bool,
+    typer.Option("--vectors-only", rich_help_panel=OUTPUT, help="Write only the vectors and no other columns."),
+]
+RestartOption = Annotated[
+    bool,
     typer.Option(
-        "--output",
-        "-o",
-        metavar="DIR",
-        callback=check_output_name,
-        help="Folder for the results; rerun the same command to resume.",
+        "--restart",
+        rich_help_panel=OUTPUT,
+        help="Discard the output of an earlier or interrupted run and start over.",
     ),
 ]
-VectorsOnlyOption = Annotated[bool, typer.Option("--vectors-only", help="Write only the vectors and no other columns.")]
-RestartOption = Annotated[
-    bool, typer.Option("--restart", help="Discard the output of an earlier or interrupted run and start over.")
+
+# sampling and limits
+
+_SAMPLE_HELP = "Maximum number of rows to keep in memory; a larger source is sampled at random."
+_SEED_HELP = "Random seed; the same seed gives the same result."
+SampleOption = Annotated[int, typer.Option("--sample", metavar="ROWS", rich_help_panel=LIMITS, help=_SAMPLE_HELP)]
+SeedOption = Annotated[int, typer.Option("--seed", metavar="NUMBER", rich_help_panel=LIMITS, help=_SEED_HELP)]
+FitSampleOption = Annotated[
+    int | None,
+    typer.Option("--sample", metavar="ROWS", rich_help_panel=LIMITS, help=_SAMPLE_HELP, show_default="50000"),
+]
+FitSeedOption = Annotated[
+    int | None,
+    typer.Option("--seed", metavar="NUMBER", rich_help_panel=LIMITS, help=_SEED_HELP, show_default="0"),
 ]
 MaxMemoryOption = Annotated[
     str | None,
     typer.Option(
         "--max-memory",
         metavar="SIZE",
+        rich_help_panel=LIMITS,
         callback=_apply_memory_limit,
         help="Memory limit, such as 2GB or 500MB; the file cache of the operating system is not counted.",
     ),
@@ -181,16 +321,30 @@ MaxMemoryOption = Annotated[
 EngineOption = Annotated[
     EngineName | None,
     typer.Option(
-        "--engine", help="Where to compute: in threads of this process, or on a Dask cluster.", show_default="local"
+        "--engine",
+        metavar="NAME",
+        rich_help_panel=LIMITS,
+        help="Where to compute: local means threads of this process, dask a Dask cluster.",
+        show_default="local",
     ),
 ]
 SchedulerOption = Annotated[
     str | None,
-    typer.Option("--scheduler", metavar="ADDRESS", help="Address of a Dask scheduler, such as tcp://host:8786."),
+    typer.Option(
+        "--scheduler",
+        metavar="ADDRESS",
+        rich_help_panel=LIMITS,
+        help="Address of a Dask scheduler, such as tcp://host:8786.",
+    ),
 ]
 WorkersOption = Annotated[
     int | None,
-    typer.Option("--workers", metavar="NUMBER", help="Start this many Dask worker processes on this machine."),
+    typer.Option(
+        "--workers",
+        metavar="NUMBER",
+        rich_help_panel=LIMITS,
+        help="Start this many Dask worker processes on this machine.",
+    ),
 ]
 
 
@@ -230,13 +384,15 @@ def parse_columns(pairs: list[str] | None) -> dict[str, Any]:
     return columns
 
 
-def parse_task_columns(command: str, columns: list[str] | None, ids: str | None) -> dict[str, Any]:
-    """Return the columns by role for a command that takes a task, whose labels have an option of their own."""
-    roles = resolve_ids(parse_columns(columns), ids)
-    for role in roles.keys() - {"vectors", "ids", "text"}:
+def parse_used_columns(
+    command: str, columns: list[str] | None, used: Sequence[str], **named: str | None
+) -> dict[str, Any]:
+    """Return the columns by role for a command that reads only the roles in `used`."""
+    roles = resolve_roles(parse_columns(columns), named)
+    for role in roles.keys() - set(used):
+        accepted = [f"{each}=" for each in used]
         raise ParameterError(
-            f"{command} does not use --columns {role}=: it takes vectors=, ids= and text=; use --labels for "
-            "class labels"
+            f"{command} does not use --columns {role}=: it takes {', '.join(accepted[:-1])} and {accepted[-1]}"
         )
     return roles
 
@@ -258,7 +414,7 @@ def open_source(
     from isoscope.stores.open import open_store
     from isoscope.stores.selection import list_layers
 
-    roles = resolve_ids(parse_columns(columns), ids)
+    roles = resolve_roles(parse_columns(columns), {"ids": ids})
     store = open_store(source, **roles, layer=layer, **parse_policy(missing, zeros))
     if one_space and layer is None and len(layers := list_layers(store)) > 1:
         raise ParameterError(
@@ -268,13 +424,14 @@ def open_source(
     return store
 
 
-def resolve_ids(roles: dict[str, Any], ids: str | None, option: str = "--ids") -> dict[str, Any]:
-    """Return the columns by role, with the ids of --ids: the name of a column, or the lines of a file."""
-    if ids is None:
-        return roles
-    if "ids" in roles:
-        raise ParameterError(f"{option} and --columns ids= are both set: pass only one of them")
-    return {**roles, "ids": resolve_entries(ids)}
+def resolve_roles(roles: dict[str, Any], named: dict[str, str | None]) -> dict[str, Any]:
+    """Return the columns by role, with those of options such as --ids: names of columns, or entries of files."""
+    for role, value in named.items():
+        if value is not None:
+            if role in roles:
+                raise ParameterError(f"--{role} and --columns {role}= are both set: pass only one of them")
+            roles = {**roles, role: resolve_entries(value)}
+    return roles
 
 
 def resolve_entries(value: str) -> Any:
@@ -283,6 +440,9 @@ def resolve_entries(value: str) -> Any:
     from isoscope._io.tables import read_entries
 
     path = expand_user(value)
+    if path.suffix in _ENTRY_FILES and not path.is_file():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise NotFoundError(f"{value} {what}: pass the name of a column, or a file with one entry per line")
     return read_entries(path) if path.is_file() else value
 
 

@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isoscope._core.errors import InputError, OutputError, ParameterError, plural, was_dropped
+from isoscope._core.errors import InputError, NotFoundError, OutputError, ParameterError, plural, was_dropped
 from isoscope._io.files import expand_user
 from isoscope._io.progress import Progress, ignore_progress
 from isoscope.cli.audit import show_comparison
+from isoscope.cli.help import METHOD, OUTPUT, REPAIR, command
 from isoscope.cli.options import (
     ColumnsOption,
     EngineOption,
+    FitSampleOption,
+    FitSeedOption,
     HtmlOption,
     IdsOption,
     JsonOption,
@@ -25,6 +28,7 @@ from isoscope.cli.options import (
     MissingOption,
     NoTextOption,
     OutputOption,
+    RepairFolderOption,
     RestartOption,
     SchedulerOption,
     SchemaOption,
@@ -88,54 +92,56 @@ _MethodArgument = Annotated[
 _ComponentsOption = Annotated[
     str | None,
     typer.Option(
+        rich_help_panel=METHOD,
         metavar="NUMBER",
         help="For all-but-the-top and cluster-null: number of principal components to remove (all-but-the-top: or "
         "auto). For whiten: number of components to keep.",
     ),
 ]
 _ClustersOption = Annotated[
-    str | None, typer.Option(metavar="NUMBER", help="For cluster-center and cluster-null: number of clusters, or auto.")
+    str | None,
+    typer.Option(
+        rich_help_panel=METHOD,
+        metavar="NUMBER",
+        help="For cluster-center and cluster-null: number of clusters, or auto.",
+    ),
 ]
 _ClustererOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="For cluster-center and cluster-null: kmeans or gmm.")
+    str | None,
+    typer.Option(rich_help_panel=METHOD, metavar="NAME", help="For cluster-center and cluster-null: kmeans or gmm."),
 ]
-_AxesOption = Annotated[str | None, typer.Option("--method", metavar="NAME", help="For whiten: zca or pca.")]
+_AxesOption = Annotated[
+    str | None, typer.Option("--method", rich_help_panel=METHOD, metavar="NAME", help="For whiten: zca or pca.")
+]
 _ShrinkageOption = Annotated[
-    str | None, typer.Option(metavar="SHARE", help="For whiten: auto, none, or a number from 0 to 1.")
-]
-_FitSampleOption = Annotated[
-    int | None,
-    typer.Option("--sample", metavar="ROWS", help="For cluster-center and cluster-null: number of rows to fit on."),
-]
-_FitSeedOption = Annotated[
-    int | None,
-    typer.Option("--seed", metavar="NUMBER", help="For cluster-center and cluster-null: random seed."),
+    str | None,
+    typer.Option(rich_help_panel=METHOD, metavar="SHARE", help="For whiten: auto, none, or a number from 0 to 1."),
 ]
 
 
-@commands.command()
+@command(
+    commands,
+    REPAIR,
+    "isoscope fit center vectors.npy -o repair",
+    "isoscope fit whiten vectors.npy --components 8 --method pca -o repair",
+)
 def fit(
     method: _MethodArgument,
     source: SourceArgument,
-    folder: Annotated[
-        Path,
-        typer.Option(
-            "--output", "-o", metavar="DIR", callback=check_output_name, help="Save the repair in this folder."
-        ),
-    ],
-    json: JsonOption = None,
-    schema: SchemaOption = False,
+    output: RepairFolderOption,
     columns: ColumnsOption = None,
     layer: LayerOption = None,
+    missing: MissingOption = Missing.error,
+    zeros: ZerosOption = Zeros.keep,
     components: _ComponentsOption = None,
     clusters: _ClustersOption = None,
     clusterer: _ClustererOption = None,
     axes: _AxesOption = None,
     shrinkage: _ShrinkageOption = None,
-    sample: _FitSampleOption = None,
-    seed: _FitSeedOption = None,
-    missing: MissingOption = Missing.error,
-    zeros: ZerosOption = Zeros.keep,
+    json: JsonOption = None,
+    schema: SchemaOption = False,
+    sample: FitSampleOption = None,
+    seed: FitSeedOption = None,
     engine: EngineOption = None,
     scheduler: SchedulerOption = None,
     workers: WorkersOption = None,
@@ -143,24 +149,24 @@ def fit(
 ) -> None:
     """Fit a repair to a corpus and save it.
 
-    Apply it to the corpus and to the queries with isoscope apply.
+    Apply the saved repair to the corpus and to the queries with isoscope apply.
     """
     from isoscope.transforms.persistence import check_save_folder
 
     options: dict[str, Any] = {"components": components, "clusters": clusters, "clusterer": clusterer, "method": axes}
     repair = _build_repair(method, options | {"shrinkage": shrinkage, "sample": sample, "seed": seed})
-    check_overwriting([json], [source], folders=[folder])
+    check_overwriting([json], [source], folders=[output])
     check_output_folders(json)
     with open_engine(engine, scheduler, workers) as running:
-        check_save_folder(folder)
+        check_save_folder(output)
         store = open_source(source, columns, layer=layer, missing=missing, zeros=zeros)
         fitted, rows = _fit_repair(repair, store, running)
-    fitted.save(folder)
+    fitted.save(output)
     if json is not None:
         fitted_to = {"name": store.name, "rows": rows, "dimensions": fitted.n_features_in_}
-        _write_summary("isoscope.fit/1", fitted, json, folder=str(folder), source=fitted_to)
+        _write_summary("isoscope.fit/1", fitted, json, folder=str(output), source=fitted_to)
     if json != STDOUT:
-        print(f"{folder}: {fitted}, fitted to {rows:,} vectors of {fitted.n_features_in_} dimensions")
+        print(f"{output}: {fitted}, fitted to {rows:,} vectors of {fitted.n_features_in_} dimensions")
 
 
 def _write_summary(schema: str, repair: Repair | PlainRepair, json: Path, **facts: Any) -> None:
@@ -171,26 +177,31 @@ def _write_summary(schema: str, repair: Repair | PlainRepair, json: Path, **fact
     write_json_output(content, json)
 
 
-@commands.command()
+@command(
+    commands,
+    REPAIR,
+    "isoscope apply repair vectors.npy -o repaired.npy",
+    "isoscope apply repair queries.npy -o repaired-queries.npy",
+)
 def apply(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a repair saved by fit, fix or advise.")],
     source: SourceArgument,
     output: OutputOption,
-    json: JsonOption = None,
-    schema: SchemaOption = False,
     columns: ColumnsOption = None,
     ids: IdsOption = None,
     layer: LayerOption = None,
-    vectors_only: VectorsOnlyOption = False,
-    restart: RestartOption = False,
     missing: MissingOption = Missing.error,
     zeros: ZerosOption = Zeros.keep,
+    vectors_only: VectorsOnlyOption = False,
+    restart: RestartOption = False,
+    json: JsonOption = None,
+    schema: SchemaOption = False,
     engine: EngineOption = None,
     scheduler: SchedulerOption = None,
     workers: WorkersOption = None,
     max_memory: MaxMemoryOption = None,
 ) -> None:
-    """Apply a saved repair to a source and write the vectors.
+    """Apply a saved repair and write the repaired vectors.
 
     Parquet files and databases keep the other columns. Files are replaced only when complete; rerun the same command
     to resume an interrupted run. A database receives only the missing rows, and an existing PostgreSQL table gets a new
@@ -199,6 +210,8 @@ def apply(
     from isoscope.transforms.maps import load_plain
     from isoscope.transforms.persistence import load_transform
 
+    if not folder.is_dir():
+        raise NotFoundError(f"{folder} is not a folder: pass the folder of a repair that fit, fix or advise saved")
     target = parse_target(output)
     check_overwriting([target, json], [source, ids], folders=[folder])
     check_output_folders(json)
@@ -215,7 +228,12 @@ def apply(
         print(f"{target}: {rows:,} vectors")
 
 
-@commands.command()
+@command(
+    commands,
+    REPAIR,
+    "isoscope fix center vectors.npy -o centered.npy",
+    "isoscope fix whiten vectors.parquet -o whitened.parquet --html fix.html",
+)
 def fix(
     method: _MethodArgument,
     source: SourceArgument,
@@ -223,25 +241,28 @@ def fix(
     save: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", callback=check_output_name, help="Also save the repair in this folder, as fit does."
+            rich_help_panel=OUTPUT,
+            metavar="DIR",
+            callback=check_output_name,
+            help="Also save the repair in this folder, as fit does.",
         ),
     ] = None,
     html: HtmlOption = None,
     no_text: NoTextOption = False,
+    vectors_only: VectorsOnlyOption = False,
+    restart: RestartOption = False,
     columns: ColumnsOption = None,
     ids: IdsOption = None,
     layer: LayerOption = None,
-    vectors_only: VectorsOnlyOption = False,
-    restart: RestartOption = False,
+    missing: MissingOption = Missing.error,
+    zeros: ZerosOption = Zeros.keep,
     components: _ComponentsOption = None,
     clusters: _ClustersOption = None,
     clusterer: _ClustererOption = None,
     axes: _AxesOption = None,
     shrinkage: _ShrinkageOption = None,
-    sample: _FitSampleOption = None,
-    seed: _FitSeedOption = None,
-    missing: MissingOption = Missing.error,
-    zeros: ZerosOption = Zeros.keep,
+    sample: FitSampleOption = None,
+    seed: FitSeedOption = None,
     engine: EngineOption = None,
     scheduler: SchedulerOption = None,
     workers: WorkersOption = None,

@@ -9,8 +9,10 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from isoscope._core.errors import NotFoundError, ParameterError
+from isoscope._core.errors import NotFoundError, ParameterError, plural
+from isoscope.cli.help import DECIDE, INPUT, METHOD, command
 from isoscope.cli.options import (
+    CanaryOption,
     ColumnsOption,
     EngineOption,
     HtmlOption,
@@ -19,6 +21,8 @@ from isoscope.cli.options import (
     LayerOption,
     MaxMemoryOption,
     Missing,
+    MissingOption,
+    SampleOption,
     SchedulerOption,
     SchemaOption,
     SeedOption,
@@ -26,13 +30,11 @@ from isoscope.cli.options import (
     Zeros,
     ZerosOption,
     check_output_folders,
-    check_output_name,
     check_overwriting,
     open_engine,
-    parse_columns,
     parse_policy,
+    parse_used_columns,
     resolve_entries,
-    resolve_ids,
 )
 from isoscope.cli.session import (
     FAIL_ON_REACHED,
@@ -48,7 +50,14 @@ commands = typer.Typer()
 Pair = StrEnum("Pair", ["auto", "ids", "text", "rows", "none"])
 
 
-@commands.command()
+@command(
+    commands,
+    DECIDE,
+    "isoscope same old.npy new.npy",
+    "isoscope same old.parquet new.parquet --pair ids --ids id",
+    "isoscope same index.npy --within",
+    notes="Exit codes: 0 the answer is same; 1 any other answer; 2 invalid input.",
+)
 def same(
     sources: Annotated[
         list[str],
@@ -62,56 +71,51 @@ def same(
         bool,
         typer.Option(
             "--within",
+            rich_help_panel=METHOD,
             help="Look for rows of another space inside one source, such as a mixed index. Lists at most 1,000 ids.",
         ),
     ] = False,
     pair: Annotated[
-        Pair, typer.Option(help="How rows are matched: by id, by text, by row number, or not at all.")
+        Pair,
+        typer.Option(
+            rich_help_panel=METHOD,
+            metavar="BY",
+            help="How to match rows: by ids, by text, by rows (their numbers), none, or auto.",
+        ),
     ] = Pair.auto,
     tolerance: Annotated[
         float,
         typer.Option(
+            rich_help_panel=METHOD,
             metavar="SHARE",
             help="How far a vector may move and still count as the same, relative to the spread of the vectors.",
         ),
     ] = 0.05,
-    html: HtmlOption = None,
-    json: JsonOption = None,
-    schema: SchemaOption = False,
     columns: ColumnsOption = None,
     ids: IdsOption = None,
     new_ids: Annotated[
         str | None,
         typer.Option(
+            rich_help_panel=INPUT,
             metavar="COLUMN",
             help="Column with the ids of NEW, or a file with one id per row.",
             show_default="the column of --ids",
         ),
     ] = None,
     layer: LayerOption = None,
-    sample: Annotated[
-        int,
-        typer.Option(
-            metavar="ROWS",
-            help="Maximum number of matched rows to compare, or of rows to examine with --within. Of unmatched rows, "
-            "at most 1,000 on each side are compared.",
-        ),
-    ] = 20_000,
-    seed: SeedOption = 0,
-    missing: Annotated[
-        Missing,
-        typer.Option(
-            help="Stop at rows with a missing value, at repeated ids and at ids that only one side has, or leave them "
-            "out and count them."
-        ),
-    ] = Missing.error,
+    missing: MissingOption = Missing.error,
     zeros: ZerosOption = Zeros.keep,
+    html: HtmlOption = None,
+    json: JsonOption = None,
+    schema: SchemaOption = False,
+    sample: SampleOption = 20_000,
+    seed: SeedOption = 0,
     engine: EngineOption = None,
     scheduler: SchedulerOption = None,
     workers: WorkersOption = None,
     max_memory: MaxMemoryOption = None,
 ) -> None:
-    """Decide whether two sets of vectors come from the same space.
+    """Decide whether two sets of vectors are from the same space.
 
     Rows with the same id or text are matched and compared directly; unmatched rows are compared by two-sample tests.
     The answer is same, rescaled, shifted, rotated, different or undecided; with --within, it is same, mixed or
@@ -120,16 +124,14 @@ def same(
     from isoscope._report.same_terminal import render_same
     from isoscope.comparing.same import same as run_same
 
-    wanted = 1 if within else 2
-    if len(sources) != wanted:
+    if len(sources) != (1 if within else 2):
+        need = "pass one source with --within" if within else "pass OLD and NEW, or one source with --within"
         raise ParameterError(
-            f"{len(sources)} sources were passed: need {'one source with --within' if within else 'OLD and NEW'}"
+            f"{plural(len(sources), 'source')} {'was' if len(sources) == 1 else 'were'} passed: {need}"
         )
     check_overwriting([html, json], [*sources, ids, new_ids])
     check_output_folders(html, json)
-    roles = resolve_ids(parse_columns(columns), ids)
-    for role in roles.keys() - {"vectors", "ids", "text", "groups"}:
-        raise ParameterError(f"same does not use --columns {role}=: it takes vectors=, ids=, text= and groups=")
+    roles = parse_used_columns("same", columns, ("vectors", "ids", "text", "groups"), ids=ids)
     with open_engine(engine, scheduler, workers) as running, InterruptibleProgressBar() as bar:
         result = run_same(
             sources[0],
@@ -153,7 +155,12 @@ def same(
         raise typer.Exit(FAIL_ON_REACHED)
 
 
-@commands.command()
+@command(
+    commands,
+    DECIDE,
+    "isoscope canary vectors.parquet --rows 500 -o canary.parquet",
+    "isoscope canary ./my-model texts.txt",
+)
 def canary(
     source: Annotated[
         str,
@@ -171,24 +178,22 @@ def canary(
             "By default, random rows of the source.",
         ),
     ] = None,
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", metavar="FILE", callback=check_output_name, help="The canary file to write."),
-    ] = Path("canary.parquet"),
     rows: Annotated[
-        int, typer.Option(metavar="NUMBER", help="Number of random rows to keep if TEXTS is not passed.")
+        int,
+        typer.Option(
+            rich_help_panel=METHOD, metavar="NUMBER", help="Number of random rows to keep if TEXTS is not passed."
+        ),
     ] = 300,
     columns: ColumnsOption = None,
     ids: IdsOption = None,
     layer: LayerOption = None,
-    seed: SeedOption = 0,
-    missing: Annotated[
-        Missing, typer.Option(help="Stop at incomplete rows and unknown texts, or leave them out.")
-    ] = Missing.error,
+    missing: MissingOption = Missing.error,
     zeros: ZerosOption = Zeros.keep,
+    output: CanaryOption = Path("canary.parquet"),
+    seed: SeedOption = 0,
     max_memory: MaxMemoryOption = None,
 ) -> None:
-    """Keep the vectors of fixed texts for a later comparison.
+    """Save the vectors of fixed texts, to detect a changed model.
 
     After the next deployment, embed the same texts again (isoscope canary NEW-MODEL canary.parquet -o new.parquet) and
     compare the two files (isoscope same canary.parquet new.parquet).
@@ -199,9 +204,7 @@ def canary(
         raise ParameterError(f"{output} is an input of this command: choose another output file")
     check_overwriting([output], [texts, ids])
     check_output_folders(output)
-    roles = resolve_ids(parse_columns(columns), ids)
-    for role in roles.keys() - {"vectors", "ids", "text"}:
-        raise ParameterError(f"canary does not use --columns {role}=: it takes vectors=, ids= and text=")
+    roles = parse_used_columns("canary", columns, ("vectors", "ids", "text"), ids=ids)
     options: dict[str, Any] = {"rows": rows, "seed": seed, **parse_policy(missing, zeros)}
     if _is_model(source):
         if texts is None:

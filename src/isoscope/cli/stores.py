@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from isoscope._core.errors import MissingValueError
 from isoscope._core.missing import drop_policy
+from isoscope.cli.help import FILES, MEASURE, command
 from isoscope.cli.options import (
     ColumnsOption,
     EngineOption,
@@ -19,6 +19,7 @@ from isoscope.cli.options import (
     MissingOption,
     RestartOption,
     SchedulerOption,
+    SketchOption,
     SourceArgument,
     VectorsOnlyOption,
     WorkersOption,
@@ -38,7 +39,12 @@ from isoscope.cli.session import InterruptibleProgressBar, report_dropped, repor
 commands = typer.Typer()
 
 
-@commands.command()
+@command(
+    commands,
+    FILES,
+    "isoscope convert vectors.npy vectors.parquet",
+    "isoscope convert vectors.parquet vectors.npy --vectors-only",
+)
 def convert(
     source: SourceArgument,
     target: Annotated[
@@ -52,10 +58,10 @@ def convert(
     columns: ColumnsOption = None,
     ids: IdsOption = None,
     layer: LayerOption = None,
-    vectors_only: VectorsOnlyOption = False,
-    restart: RestartOption = False,
     missing: MissingOption = Missing.error,
     zeros: ZerosOption = Zeros.keep,
+    vectors_only: VectorsOnlyOption = False,
+    restart: RestartOption = False,
     max_memory: MaxMemoryOption = None,
 ) -> None:
     """Copy vectors to another file format or a database.
@@ -74,31 +80,23 @@ def convert(
     print(f"{destination}: {rows:,} vectors")
 
 
-@commands.command()
+@command(commands, MEASURE, "isoscope sketch vectors.npy", "isoscope sketch vectors.npy -o vectors.sketch")
 def sketch(
     source: SourceArgument,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            callback=check_output_name,
-            help="Save the sketch to this file; load it with Sketch.load.",
-        ),
-    ] = None,
     columns: ColumnsOption = None,
     layer: LayerOption = None,
     missing: MissingOption = Missing.error,
     zeros: ZerosOption = Zeros.keep,
+    output: SketchOption = None,
     engine: EngineOption = None,
     scheduler: SchedulerOption = None,
     workers: WorkersOption = None,
     max_memory: MaxMemoryOption = None,
 ) -> None:
-    """Measure the moments of a space in one pass over its rows.
+    """Sum up a space in one pass over its rows, for large sources.
 
-    This is the exact part of an audit: IsoScore, anisotropy, mean cosine and effective rank.
+    A sketch contains the exact part of an audit: IsoScore, anisotropy, mean cosine and effective rank. Saved sketches
+    can be added in Python, and isoscope same compares them.
     """
     from isoscope._report.terminal import render_moments
     from isoscope.engines.engine import SketchTally

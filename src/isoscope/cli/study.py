@@ -11,6 +11,7 @@ import typer
 
 from isoscope._core.errors import ParameterError, plural
 from isoscope._io.files import expand_user
+from isoscope.cli.help import INPUT, METHOD, MODELS, HelpfulGroup, command, write_examples
 from isoscope.cli.options import RunFolderOption, parse_seeds
 from isoscope.cli.session import InterruptibleProgressBar, Interruption, report_written, resume_command, show
 
@@ -22,8 +23,14 @@ if TYPE_CHECKING:
     from isoscope.studies.study import Number, Published, Study
 
 commands = typer.Typer()
-study_commands = typer.Typer(no_args_is_help=True, help="Rerun a paper on isotropy and compare the numbers.")
-commands.add_typer(study_commands, name="study")
+_COMMANDS = "Commands"
+study_commands = typer.Typer(cls=HelpfulGroup, help="Rerun the experiments of a paper and compare the numbers.")
+commands.add_typer(
+    study_commands,
+    name="study",
+    rich_help_panel=MODELS,
+    epilog=write_examples("isoscope study list", "isoscope study run shrink-the-longest -o study --quick"),
+)
 
 _STYLES = {"yes": "green", "partly": "yellow", "no": "red", "undecided": "blue", "untested": "dim"}
 _LIST_WIDTH = 18  # width of a list of values in the table of parameters
@@ -34,7 +41,7 @@ _NameArgument = Annotated[
 ]
 
 
-@study_commands.command("list")
+@command(study_commands, _COMMANDS, "isoscope study list", name="list")
 def list_studies() -> None:
     """List the studies and their papers."""
     from rich.console import Group
@@ -51,7 +58,7 @@ def list_studies() -> None:
     show(Group(table, Text(), Text(hint, "dim")))
 
 
-@study_commands.command("show")
+@command(study_commands, _COMMANDS, "isoscope study show shrink-the-longest", name="show")
 def show_study(name: _NameArgument) -> None:
     """Show the claims, parameters and published numbers of a study."""
     from rich.console import Group
@@ -134,7 +141,13 @@ def _wrap_at_commas(text: str) -> str:
     return "\n".join(lines)
 
 
-@study_commands.command("run")
+@command(
+    study_commands,
+    _COMMANDS,
+    "isoscope study run shrink-the-longest -o study --quick",
+    "isoscope study run shrink-the-longest --model ./my-model -o study",
+    name="run",
+)
 def run(
     name: _NameArgument,
     output: RunFolderOption,
@@ -142,6 +155,7 @@ def run(
         list[str] | None,
         typer.Option(
             "--model",
+            rich_help_panel=INPUT,
             metavar="MODEL",
             help="A model folder, or the name of a model on the Hugging Face Hub; repeat the option for more models.",
             show_default="those of the paper",
@@ -150,13 +164,17 @@ def run(
     data: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Folder that contains one folder per data set.", show_default="download from the Hub"
+            rich_help_panel=INPUT,
+            metavar="DIR",
+            help="Folder that contains one folder per data set.",
+            show_default="download from the Hub",
         ),
     ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
+            rich_help_panel=METHOD,
             metavar="NAME=VALUE",
             help="Set a parameter of the study; isoscope study show lists the parameters.",
         ),
@@ -164,16 +182,23 @@ def run(
     seeds: Annotated[
         str | None,
         typer.Option(
-            metavar="SEEDS", help="Number of seeds, or a list of seeds such as 0,1,2.", show_default="as published"
+            rich_help_panel=METHOD,
+            metavar="SEEDS",
+            help="Number of seeds, or a list of seeds such as 0,1,2.",
+            show_default="as published",
         ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Run a smaller version of the study that takes a few minutes.")
+        bool,
+        typer.Option(
+            "--quick", rich_help_panel=METHOD, help="Run a smaller version of the study that takes a few minutes."
+        ),
     ] = False,
     only: Annotated[
         list[str] | None,
         typer.Option(
             "--only",
+            rich_help_panel=METHOD,
             metavar="PATTERN",
             help="Run only the arms whose key matches this pattern, such as 'cola/*/seed-0'; repeat the option for "
             "more.",
@@ -182,7 +207,8 @@ def run(
 ) -> None:
     """Run a study and report which claims hold.
 
-    DIR receives results.json, page.html and summary.md. Rerun the same command to resume an interrupted run.
+    The output folder receives results.json, page.html and summary.md. Rerun the same command to resume an interrupted
+    run.
     """
     from isoscope.studies.run import run_study
     from isoscope.studies.study import study

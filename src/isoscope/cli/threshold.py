@@ -6,9 +6,12 @@ from typing import Annotated
 
 import typer
 
+from isoscope.cli.help import DECIDE, METHOD, command
 from isoscope.cli.options import (
+    TASK_ROLES,
     ColumnsOption,
     EngineOption,
+    FoldsOption,
     HtmlOption,
     IdsOption,
     JsonOption,
@@ -16,6 +19,7 @@ from isoscope.cli.options import (
     LayerOption,
     MaxMemoryOption,
     Missing,
+    MissingOption,
     PairsOption,
     QrelsOption,
     QueriesOption,
@@ -32,7 +36,7 @@ from isoscope.cli.options import (
     check_overwriting,
     open_engine,
     parse_policy,
-    parse_task_columns,
+    parse_used_columns,
     resolve_entries,
 )
 from isoscope.cli.session import (
@@ -46,87 +50,94 @@ from isoscope.cli.session import (
 commands = typer.Typer()
 
 
-@commands.command(epilog="Exit code 1: no cut reaches the goal, or there are too few examples to decide.")
+@command(
+    commands,
+    DECIDE,
+    "isoscope threshold vectors.npy --pairs pairs.tsv --precision 0.95",
+    "isoscope threshold corpus.npy --queries queries.npy --qrels qrels.tsv --f1",
+    "isoscope threshold vectors.npy --false-matches 1e-3",
+    notes="Exit codes: 0 a cut was found; 1 no cut reaches the goal, or there are too few examples; 2 invalid input.",
+)
 def threshold(
     source: SourceArgument,
     pairs: PairsOption = None,
     queries: QueriesOption = None,
     qrels: QrelsOption = None,
     labels: LabelsOption = None,
+    query_ids: QueryIdsOption = None,
+    columns: ColumnsOption = None,
+    ids: IdsOption = None,
+    layer: LayerOption = None,
+    missing: MissingOption = Missing.error,
+    zeros: ZerosOption = Zeros.keep,
     precision: Annotated[
         float | None,
         typer.Option(
+            rich_help_panel=METHOD,
             metavar="SHARE",
-            help="Required precision: the share of matches among the pairs above the cut.",
+            help="Required precision: the share of matches among the pairs above the threshold.",
             show_default="0.9",
         ),
     ] = None,
     recall: Annotated[
         float | None,
-        typer.Option(metavar="SHARE", help="Required recall: the share of all matches that are above the cut."),
+        typer.Option(
+            rich_help_panel=METHOD,
+            metavar="SHARE",
+            help="Required recall: the share of all matches that are above the threshold.",
+        ),
     ] = None,
-    f1: Annotated[bool, typer.Option("--f1", help="Find the cut with the highest F1.")] = False,
+    f1: Annotated[
+        bool, typer.Option("--f1", rich_help_panel=METHOD, help="Find the threshold with the highest F1.")
+    ] = False,
     match_from: Annotated[
         float | None,
         typer.Option(
             "--match-from",
+            rich_help_panel=METHOD,
             metavar="GRADE",
-            help="Lowest grade or relevance of a match (default: the higher of two grades; any relevance above 0).",
+            help="Lowest grade or relevance that counts as a match.",
+            show_default="the higher of two grades; any relevance above 0",
         ),
     ] = None,
     false_matches: Annotated[
         float | None,
         typer.Option(
             "--false-matches",
+            rich_help_panel=METHOD,
             metavar="RATE",
-            help="Without judgments: share of random pairs above the cut.",
+            help="Without judgments: the share of random pairs that may be above the threshold.",
             show_default="1e-4",
         ),
     ] = None,
+    folds: FoldsOption = 5,
     html: HtmlOption = None,
     json: JsonOption = None,
     schema: SchemaOption = False,
-    columns: ColumnsOption = None,
-    ids: IdsOption = None,
-    query_ids: QueryIdsOption = None,
-    layer: LayerOption = None,
-    folds: Annotated[
-        int, typer.Option(metavar="NUMBER", help="Number of folds; each is scored with a cut chosen on the others.")
-    ] = 5,
     sample: SampleOption = 20_000,
     seed: SeedOption = 0,
-    missing: Annotated[
-        Missing,
-        typer.Option(
-            help="Stop at rows, labels and judgments with a missing value and at judgments of unknown rows, or drop "
-            "and count them."
-        ),
-    ] = Missing.error,
-    zeros: ZerosOption = Zeros.keep,
     engine: EngineOption = None,
     scheduler: SchedulerOption = None,
     workers: WorkersOption = None,
     max_memory: MaxMemoryOption = None,
 ) -> None:
-    """Find the cosine that means a match.
+    """Find the cosine above which a pair counts as a match.
 
-    The cut is a threshold on the cosine: pairs with at least this cosine count as matches. Give --pairs, or --queries
-    and --qrels, or --labels, and a precision, a recall or --f1. Without judgments, the cut is the cosine that few
-    random pairs reach.
+    Pass --pairs, or --queries and --qrels, or --labels, and a goal: --precision, --recall or --f1. Without judgments,
+    the threshold is a cosine that only a small share of random pairs reaches (--false-matches).
     """
     from isoscope._report.threshold_text import render_threshold
     from isoscope.thresholding.threshold import threshold as find_threshold
 
     check_overwriting([html, json], [source, queries, pairs, qrels, labels, ids, query_ids])
     check_output_folders(html, json)
-    roles = parse_task_columns("threshold", columns, ids)
+    roles = parse_used_columns("threshold", columns, TASK_ROLES, ids=ids, labels=labels)
     with open_engine(engine, scheduler, workers) as running, InterruptibleProgressBar() as bar:
         found = find_threshold(
             source,
             pairs=pairs,
             queries=queries,
             qrels=qrels,
-            labels=None if labels is None else resolve_entries(labels),
             precision=precision,
             recall=recall,
             f1=f1,
