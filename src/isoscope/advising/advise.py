@@ -55,7 +55,7 @@ def advise(
     missing: Missing = "error",
     zeros: Zeros = "keep",
     new_rows: bool = False,
-    progress: bool | Progress = False,
+    progress: bool | Progress | None = None,
 ) -> Advice:
     """Find the repair that improves your task significantly, if any, and estimate its gain on held-out examples.
 
@@ -104,9 +104,9 @@ def advise(
     new_rows : bool
         Whether to score repairs on rows they were not fitted to. Use this if the repair will be applied to rows that
         arrive later. By default, repairs are scored on the source they were fitted to.
-    progress : bool or function
-        Whether to show a progress bar; or a function that is called with the stage, the number of rows read and the
-        share of the work done (0 to 1).
+    progress : bool or function, optional
+        Whether to show a progress bar: by default in notebooks and at a Python prompt, for work of more than a second;
+        or a function that is called with the stage, the number of rows read and the share of the work done (0 to 1).
 
     Examples
     --------

@@ -12,7 +12,7 @@ from isoscope._core.arrays import check_integer, check_real
 from isoscope._core.errors import FileFormatError, NotFoundError, ParameterError
 from isoscope._io.files import atomic_replace
 from isoscope._io.json import check_names, check_type, jsonable, read_json, shorten, write_json
-from isoscope._render import render
+from isoscope._render import Displayed, render
 from isoscope.auditing.causes import describe_causes, find_causes
 from isoscope.auditing.finding import VERDICTS, Finding, worst_verdict
 from isoscope.auditing.findings import judge
@@ -34,7 +34,7 @@ SCHEMA = "isoscope.audit/1"
 
 
 @dataclass(repr=False)
-class Audit:
+class Audit(Displayed):
     """The findings of an audit.
 
     `audit["mean_cosine"]` is one finding; `audit.findings` contains all of them, worst first.
@@ -153,8 +153,11 @@ class Audit:
     def __str__(self) -> str:
         return str(render("Audit", "text", self))
 
-    def _repr_html_(self) -> str:
-        return str(render("Audit", "notebook", self))
+    def _render_page(self) -> str:
+        return str(render("Audit", "page", [self]))
+
+    def _drawn_sources(self) -> list[tuple[str, list[Pictures]]]:
+        return [] if self.pictures is None else [(self.source, [self.pictures])]
 
     # JSON and HTML
 

@@ -178,7 +178,7 @@ def run_study(
     data: str | os.PathLike[str] | None = None,
     quick: bool = False,
     only: str | Sequence[str] = (),
-    progress: bool | Progress = False,
+    progress: bool | Progress | None = None,
     **parameters: Any,
 ) -> StudyRun:
     """Run a paper's protocol and compare our numbers with the published ones.
@@ -201,9 +201,9 @@ def run_study(
     only : str or sequence of str
         Run only the arms whose key matches one of these patterns, such as ``"cola/*/seed-0"``. Tables and verdicts then
         use these arms and those that are already in `output`. Default: all arms.
-    progress : bool or callable
-        Whether to show a progress bar; or a function that receives the arm's number, the number of finished arms, the
-        share of the work done, and a note.
+    progress : bool or function, optional
+        Whether to show a progress bar: by default in notebooks and at a Python prompt; or a function that
+        receives the arm's number, the number of finished arms, the share of the work done, and a note.
     **parameters
         Parameters of the study: see its `parameters`, or ``isoscope study show NAME``. `seeds` is the number of seeds,
         or a list of them.
