@@ -75,6 +75,8 @@ _RENDERERS = {
         "figure": "figures.save_profile",
     },
     "FineTuning": {
+        "text": "finetuning_text.render_finetuning_text",
+        "notebook": "finetuning_text.render_finetuning_notebook",
         "page": "finetuning_page.render_finetuning_page",
         "headline": "narrate.finetuning_headline",
         "term": "narrate.describe_term",

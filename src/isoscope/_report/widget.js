@@ -26,7 +26,8 @@ const foldSections = (root, given) => {
   const known = sections.filter(({ id }) => given.includes(id));
   const open = known.length ? known : sections.slice(0, 1);
   for (const section of sections) {
-    if (!open.includes(section)) section.append(fold(section.querySelector("h2"), [...section.childNodes]));
+    const title = section.querySelector("h2");
+    if (!open.includes(section)) section.append(fold(title, [...section.childNodes].filter((each) => each !== title)));
   }
   main.prepend(...open);
   const figures = [...root.querySelectorAll(".points ~ .picture")];

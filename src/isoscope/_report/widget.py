@@ -40,10 +40,10 @@ _OPEN = {"Audit": ["pictures"], "Comparison": ["pictures"], "GroupedAudit": ["co
 
 
 class _Rows(traitlets.List[int]):
-    """A list of row numbers; arrays and other sequences of integers are converted."""
+    """Distinct row numbers in ascending order; arrays and other sequences of integers are converted."""
 
     def validate(self, obj: Any, value: Any) -> Any:
-        return super().validate(obj, [int(each) for each in value])
+        return super().validate(obj, sorted({int(each) for each in value}))
 
 
 class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]

@@ -180,6 +180,10 @@ class Trial:
     def __getitem__(self, measure: str) -> Score:
         return self.scores[measure]
 
+    def __repr__(self) -> str:
+        scores = ", ".join(f"{name} {score.value:.3f} ({score.gain:+.3f})" for name, score in self.scores.items())
+        return f"Trial({self.name}: {scores})"
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything except the repair as JSON-compatible values."""
         scores = {measure: asdict(score) for measure, score in self.scores.items()}
@@ -290,7 +294,10 @@ class Advice(Result):
         )
 
     def __repr__(self) -> str:
-        return f"Advice({self.source}: {self.choice.name}, {len(self.trials)} candidates on {self._examples_text})"
+        score = f"{self.measures[self.measure]} {self.choice[self.measure].value:.3f}"
+        return (
+            f"Advice({self.source}: {self.choice.name}, {score}; {len(self.trials)} candidates, {self._examples_text})"
+        )
 
     @property
     def _examples_text(self) -> str:

@@ -14,7 +14,7 @@ from isoscope._io.files import atomic_replace
 from isoscope._io.json import check_names, check_type, jsonable, read_json, shorten, write_json
 from isoscope._render import Displayed, render
 from isoscope.auditing.causes import describe_causes, find_causes
-from isoscope.auditing.finding import VERDICTS, Finding, worst_verdict
+from isoscope.auditing.finding import VERDICTS, Finding, count_verdicts, worst_verdict
 from isoscope.auditing.findings import judge
 from isoscope.auditing.measure import Settings
 from isoscope.auditing.similarity import Similarity
@@ -148,7 +148,7 @@ class Audit(Displayed):
         return next((finding for finding in self.findings if finding.name == name), None)
 
     def __repr__(self) -> str:
-        return f"Audit({self.source}: {self.n:,} × {self.d}, {self.verdict})"
+        return f"Audit({self.source}: {self.n:,} × {self.d}; {count_verdicts(each.verdict for each in self.findings)})"
 
     def __str__(self) -> str:
         return str(render("Audit", "text", self))

@@ -39,9 +39,9 @@ class Comparison(Displayed):
     >>> X = np.random.default_rng(0).standard_normal((300, 16))
     >>> comparison = isoscope.audit(X, X + 2)
     >>> comparison
-    Comparison(array: ok; array: bad; 10% of nearest neighbors in common)
+    Comparison(array: look; array: bad; 62% of nearest neighbors in common)
     >>> [audit["mean_cosine"].shown for audit in comparison]
-    ['0.000', '0.797']
+    ['0.001', '0.807']
     """
 
     audits: list[Audit]

@@ -18,7 +18,7 @@ from isoscope._io.files import atomic_replace
 from isoscope._io.json import check_names, check_type, jsonable, read_json, shorten, write_json
 from isoscope._render import Displayed, render
 from isoscope.auditing.audit_result import Audit, make_printable
-from isoscope.auditing.finding import VERDICTS
+from isoscope.auditing.finding import VERDICTS, count_verdicts
 from isoscope.auditing.findings import FINDINGS
 from isoscope.auditing.measure import Settings
 
@@ -64,7 +64,7 @@ class GroupedAudit(Displayed):
     >>> layer = np.arange(900) // 300
     >>> grouped = isoscope.audit(X + layer[:, None], by=layer)
     >>> grouped
-    GroupedAudit(array by groups: 3 groups, bad)
+    GroupedAudit(array by groups: 3 groups; 2 bad, 1 ok)
     >>> grouped.series("mean_cosine").estimates.round(2).tolist(), grouped[2]["mean_cosine"].verdict
     ([0.0, 0.51, 0.81], 'bad')
     """
@@ -164,7 +164,8 @@ class GroupedAudit(Displayed):
         )
 
     def __repr__(self) -> str:
-        return f"GroupedAudit({self.source} by {self.by}: {plural(len(self), 'group')}, {self.verdict})"
+        counts = count_verdicts(audit.verdict for audit in self.groups.values())
+        return f"GroupedAudit({self.source} by {self.by}: {plural(len(self), 'group')}; {counts})"
 
     def __str__(self) -> str:
         return str(render("GroupedAudit", "text", self))

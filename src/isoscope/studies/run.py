@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -154,6 +155,11 @@ class StudyRun:
     outcome: Outcome
     folder: Path
     facts: dict[str, Any]
+
+    def __repr__(self) -> str:
+        counts = Counter(each.holds.value for each in self.outcome.verdicts)
+        found = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+        return f"StudyRun({self.study.name}: {plural(len(self.results), 'arm')}, claims: {found})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the run as a dictionary for JSON."""
