@@ -5,7 +5,7 @@ PIP = bin/pip install --quiet --disable-pip-version-check --constraint constrain
 # Two test processes run at once. torch and scikit-learn get one core each; otherwise their threads compete.
 ONE_EACH = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=2
 
-.PHONY: demo test test-lowest test-nightly lint bench bench-scale advisor calibration calibration-full calibration-audit calibration-rows calibration-threshold calibration-same calibration-compress registry regularizers regularizer-weights collapse-calibration estimators studies structure golden mutants stress dist check-workflows coverage clean
+.PHONY: demo test test-lowest test-nightly lint bench bench-scale advisor calibration calibration-full calibration-audit calibration-rows calibration-threshold calibration-same calibration-compress registry regularizers regularizer-weights collapse-calibration estimators studies structure notebooks golden mutants stress dist check-workflows coverage clean
 
 demo: .venv-demo/done
 	.venv-demo/bin/isoscope demo
@@ -61,6 +61,11 @@ lint: .venv-test/done
 # Print import cycles, import order, size, the path of one audit, shared module names and undocumented public names.
 structure: .venv-test/done
 	.venv-test/bin/python tools/structure.py
+
+# Runs the notebooks in docs/notebooks and stores their outputs (about a minute).
+# make notebooks MODEL=folder of all-MiniLM-L6-v2
+notebooks: .venv-test/done
+	$(if $(MODEL),ISOSCOPE_MODEL=$(MODEL)) .venv-test/bin/python tools/notebooks.py
 
 # Fixed calls compared bit by bit with tools/golden.json, which belongs to one machine (about a minute).
 golden: .venv-test/done

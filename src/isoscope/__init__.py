@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from isoscope.advising.advise import advise as advise
     from isoscope.auditing.audit import audit as audit
     from isoscope.auditing.audit_result import Audit as Audit
+    from isoscope.auditing.comparison import Comparison as Comparison
     from isoscope.auditing.finding import Finding as Finding
     from isoscope.auditing.grouped import GroupedAudit as GroupedAudit
     from isoscope.comparing.canary import canary as canary
@@ -121,6 +122,7 @@ else:
             "auditing.finding": ["Finding"],
             "auditing.audit": ["audit"],
             "auditing.audit_result": ["Audit"],
+            "auditing.comparison": ["Comparison"],
             "auditing.grouped": ["GroupedAudit"],
             "advising.advise": ["Advice", "advise"],
             "thresholding.threshold": ["threshold"],

@@ -1,17 +1,23 @@
 """Render a result as text, a page or a figure with the functions in `_report`.
 
 Result classes import nothing from `_report`. Their methods (`__str__`, `_repr_html_`, `to_html`, `plot_*`) call
-`render`; a class that derives from `Result` inherits them.
+`render`; a class that derives from `Result` inherits them. What a notebook shows is defined in `Displayed`.
 """
 
 from __future__ import annotations
 
 import os
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from isoscope._core.errors import MissingExtra
+from isoscope._core.front_end import find_front_end
 from isoscope._io.files import atomic_replace
 from isoscope._io.json import write_json
+
+if TYPE_CHECKING:
+    from isoscope._report.pictures import Pictures
+    from isoscope._report.widget import PageWidget
 
 _RENDERERS = {
     "Audit": {
@@ -24,6 +30,11 @@ _RENDERERS = {
         "activations": "figures.draw_activations",
         "points": "figures.draw_points",
         "barcode": "figures.draw_barcode",
+    },
+    "Comparison": {
+        "text": "terminal.render_comparison_text",
+        "notebook": "audit_page.render_comparison_notebook",
+        "page": "audit_page.render_comparison_page",
     },
     "GroupedAudit": {
         "text": "terminal.render_grouped_text",
@@ -64,6 +75,8 @@ _RENDERERS = {
         "figure": "figures.save_profile",
     },
     "FineTuning": {
+        "text": "finetuning_text.render_finetuning_text",
+        "notebook": "finetuning_text.render_finetuning_notebook",
         "page": "finetuning_page.render_finetuning_page",
         "headline": "narrate.finetuning_headline",
         "term": "narrate.describe_term",
@@ -84,7 +97,73 @@ def render(result_class: str, kind: str, *arguments: Any, **options: Any) -> Any
     return getattr(import_module(f"isoscope._report.{module}"), function)(*arguments, **options)
 
 
-class Result:
+class Displayed:
+    """What an object shows in a notebook: its page if anywidget is installed, or else a table and images."""
+
+    def _render_page(self) -> str:
+        """Return the page as HTML."""
+        return str(render(type(self).__name__, "page", self))
+
+    def _drawn_sources(self) -> list[tuple[str, list[Pictures]]]:
+        """Return the sources whose points are drawn on the page, with their drawn points."""
+        return []
+
+    def _is_linked(self) -> bool:
+        """Return whether all drawn points are rows of one source, or of sources with the same rows."""
+        return True
+
+    @property
+    def widget(self) -> PageWidget:
+        """The page as a notebook widget; its `selected`, `pinned` and `clicked` are the points that you marked.
+
+        Every use returns the same widget, so that `result.widget.selected` also contains what was selected in the
+        output that a notebook shows for the result. Needs the extra ``isoscope[notebook]``.
+        """
+        made: PageWidget | None = self.__dict__.get("_widget")
+        if made is None:
+            try:
+                from isoscope._report.widget import build_widget
+            except ModuleNotFoundError as error:
+                raise MissingExtra(f'widgets need {error.name}: pip install "isoscope[notebook]"') from error
+            made = build_widget(type(self).__name__, self._render_page(), self._drawn_sources(), self._is_linked())
+            self.__dict__["_widget"] = made
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_widget"}
+
+    def _repr_html_(self) -> str:
+        return str(render(type(self).__name__, "notebook", self))
+
+    def _repr_mimebundle_(self, **_: Any) -> Any:
+        content = {"text/plain": repr(self), "text/html": self._repr_html_()}
+        if find_front_end() != "jupyter":
+            return content
+        try:
+            view: Any = self.widget._repr_mimebundle_()
+        except MissingExtra:
+            return content
+        return {**view[0], **content}, view[1]
+
+    def _display_(self) -> Any:
+        """Return what marimo shows."""
+        try:
+            return self.widget
+        except MissingExtra:
+            return _Html(self._repr_html_())
+
+
+class _Html:
+    """HTML that marimo shows."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def _repr_html_(self) -> str:
+        return self.text
+
+
+class Result(Displayed):
     """What results share: the answer in words, text for the terminal, a table for notebooks, JSON and an HTML page."""
 
     @property
@@ -108,10 +187,7 @@ class Result:
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write the result as one self-contained HTML page, atomically."""
         with atomic_replace(path) as temporary:
-            temporary.write_text(render(type(self).__name__, "page", self), encoding="utf-8")
+            temporary.write_text(self._render_page(), encoding="utf-8")
 
     def __str__(self) -> str:
         return str(render(type(self).__name__, "text", self))
-
-    def _repr_html_(self) -> str:
-        return str(render(type(self).__name__, "notebook", self))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 import re
 from html.parser import HTMLParser
+from xml.etree import ElementTree
 
 from isoscope._report.html import csp_hash
 
@@ -42,6 +44,14 @@ class Parsed(HTMLParser):
 
     def held(self, identity):
         return next(json.loads(text) for _, attributes, text in self.raw if attributes.get("id") == identity)
+
+    def foreign_images(self):
+        """The images that are not drawings of our own within the page."""
+        return [each for each in self.all("img") if not each["src"].startswith("data:image/svg+xml;base64,")]
+
+    def drawings(self):
+        """Our own drawings in the images of a notebook output."""
+        return [ElementTree.fromstring(base64.b64decode(each["src"].partition(",")[2])) for each in self.all("img")]
 
     @property
     def ids(self):

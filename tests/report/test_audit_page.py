@@ -73,7 +73,13 @@ def test_data_text_is_complete_in_the_script(hostile):
 def test_fragment_is_escaped(hostile):
     parsed = Parsed(render_notebook_page(hostile))
     plain = {"div", "p", "strong", "bdi", "table", "thead", "tbody", "tr", "th", "td", "span", "em", "code"}
-    assert {name for name, _ in parsed.elements} <= plain
+    assert {name for name, _ in parsed.elements} <= plain | {"img"}
+    assert not parsed.foreign_images()
+    drawings = parsed.drawings()
+    assert len(drawings) == 2
+    assert {each.tag.partition("}")[2] for drawing in drawings for each in drawing.iter()} <= {
+        *("svg", "title", "style", "rect", "path", "line", "text", "g", "circle")
+    }
     assert not parsed.ids
     assert EVIL in parsed.text
 

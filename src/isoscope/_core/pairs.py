@@ -125,7 +125,8 @@ def _sort_lists(distances: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray,
         keys = distances.view(np.uint32).astype(np.uint64) << np.uint64(32)  # the bits are in the order of the numbers
         keys |= indices.astype(np.uint64)
         keys.sort(axis=1)
-        return (keys >> np.uint64(32)).astype(np.uint32).view(np.float32), (keys & np.uint64(2**32 - 1)).astype(np.int64)
+        nearest = (keys >> np.uint64(32)).astype(np.uint32).view(np.float32)
+        return nearest, (keys & np.uint64(2**32 - 1)).astype(np.int64)
     order = np.lexsort((indices, distances))
     return np.take_along_axis(distances, order, axis=1), np.take_along_axis(indices, order, axis=1)
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import html
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from isoscope._core.front_end import find_front_end
 from isoscope._core.printable import to_printable
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 _SHOW_DELAY = 1.0  # seconds of work before a bar appears
+_UPDATE_INTERVAL = 0.1  # seconds between two updates of a bar
 _MIN_NOTE_WIDTH = 24
 
 
@@ -45,9 +47,10 @@ class ProgressBar:
         self.unit = unit
         self.before = 0, 0.0  # `done` and `share` at the start of the stage
         self.began = time.monotonic()
-        self.view: _TerminalView | _NotebookView | None = None
+        self.view: _View | None = None
         self.stage = ""
         self.stage_began = self.began
+        self.updated = -_UPDATE_INTERVAL
 
     def __enter__(self) -> ProgressBar:
         return self
@@ -64,8 +67,10 @@ class ProgressBar:
         if stage != self.stage:
             self.stage, self.stage_began = stage, now
             self.before = (done, share) if done and share else (0, 0.0)
-        if now - self.began < _SHOW_DELAY:
+            self.updated = -_UPDATE_INTERVAL
+        if now - self.began < _SHOW_DELAY or now - self.updated < _UPDATE_INTERVAL:
             return
+        self.updated = now
         if self.view is None:
             self.view = _open_view()
         if self.view is None:
@@ -78,12 +83,16 @@ class ProgressBar:
 
 
 @contextmanager
-def show_progress(progress: bool | Progress, unit: str = "rows") -> Iterator[Progress]:
+def show_progress(progress: bool | Progress | None, unit: str = "rows") -> Iterator[Progress]:
     """Yield the progress callback: a bar for True, a no-op for False, or the caller's own function.
+
+    With None, there is a bar in notebooks and at a Python prompt, and none in scripts.
 
     >>> with show_progress(False) as progress:
     ...     progress("reading", 1, 0.1)
     """
+    if progress is None:
+        progress = find_front_end() != "script"
     if progress is True:
         with ProgressBar(unit) as bar:
             yield bar
@@ -132,28 +141,52 @@ class _TerminalView:
 
 
 class _NotebookView:
-    """A progress bar in the output of a notebook cell."""
+    """A progress bar in the output of a notebook cell; it is updated in place, and empty in the end."""
 
-    def __init__(self, display: Callable[..., Any]) -> None:
-        from IPython.display import HTML
+    def __init__(self) -> None:
+        from IPython.display import HTML, display
 
         self.markup = HTML
-        self.handle = display(HTML(""), display_id=True)
+        self.handle: Any = display(HTML(""), display_id=True)
 
     def update(self, stage: str, share: float, notes: list[str]) -> None:
         label = html.escape("  ".join([stage, *notes]))
-        self.handle.update(self.markup(f'<progress max="1" value="{share:.4f}"></progress> {label}'))
+        value = f' value="{share:.4f}"' if share else ""
+        self.handle.update(self.markup(f'<progress max="1"{value}></progress> {label}'))
 
     def close(self) -> None:
         self.handle.update(self.markup(""))
 
 
-def _open_view() -> _TerminalView | _NotebookView | None:
-    """Return a view for the current notebook cell or terminal, or None if there is neither."""
-    if "IPython" in sys.modules:
-        from IPython import get_ipython
-        from IPython.display import display
+class _MarimoView:
+    """A progress bar in the output of a marimo cell; it is removed in the end."""
 
-        if getattr(get_ipython(), "kernel", None) is not None:
-            return _NotebookView(display)
+    _STEPS = 1_000  # marimo counts whole steps
+
+    def __init__(self) -> None:
+        from marimo import status
+
+        self.context: Any = status.progress_bar(total=self._STEPS, show_rate=False, show_eta=False, remove_on_exit=True)
+        self.bar = self.context.__enter__()
+        self.steps = 0
+
+    def update(self, stage: str, share: float, notes: list[str]) -> None:
+        steps = round(share * self._STEPS)
+        self.bar.update(steps - self.steps, title=stage, subtitle="  ".join(notes))
+        self.steps = steps
+
+    def close(self) -> None:
+        self.context.__exit__(None, None, None)
+
+
+_View = _TerminalView | _NotebookView | _MarimoView
+
+
+def _open_view() -> _View | None:
+    """Return a view for the current notebook cell or terminal, or None if there is neither."""
+    front_end = find_front_end()
+    if front_end == "jupyter":
+        return _NotebookView()
+    if front_end == "marimo":
+        return _MarimoView()
     return _TerminalView() if sys.stderr.isatty() else None

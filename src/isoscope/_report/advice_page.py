@@ -37,6 +37,7 @@ from isoscope._report.narrate import (
     format_signed,
     is_label_free,
 )
+from isoscope._report.svg_file import render_chart_image
 from isoscope._report.terminal import GAIN_MARKS, SHAPE_NAMES
 from isoscope.advising.inference import TOLERANCE
 from isoscope.advising.task import PLURALS
@@ -334,10 +335,12 @@ def render_notebook_page(advice: Advice) -> str:
     ]
     if is_label_free(advice):
         lead.append(join_markup(tag("strong", "Weak evidence. "), LABEL_FREE_WARNING))
+    chart = build_isotropy_scatter(advice)
     return render_notebook_table(
         lead,
         names,
         (_notebook_row(advice, i, measures, shapes) for i in range(len(advice.trials))),
+        images=[] if chart is None else [render_chart_image(chart)],
         notes=[*advice.notes, *(f"Not tried: {name}: {reason}" for name, reason in advice.left_out.items())],
         bold_row=advice.chosen,
     )

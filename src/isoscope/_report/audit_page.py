@@ -38,8 +38,10 @@ from isoscope._report.narrate import format_confidence, interleave_separators, j
 from isoscope._report.row_lists import render_worst_rows
 from isoscope._report.similarity import render_similarity
 from isoscope._report.suggestions import suggest_repair_test
+from isoscope._report.svg_file import render_chart_image, render_cloud_image
 from isoscope.auditing.compare import (
     UNSEEN_CHANGES,
+    align_findings,
     compare_findings,
     describe_comparison,
     describe_repair,
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     from isoscope._report.svg import Chart
     from isoscope.auditing.audit import Audit
     from isoscope.auditing.compare import Agreement, Change, HeldOutComparison
+    from isoscope.auditing.comparison import Comparison
     from isoscope.auditing.finding import Finding
 
 
@@ -323,6 +326,12 @@ def render_page(
     )
 
 
+def render_comparison_page(comparison: Comparison) -> str:
+    """Return the audits of several sources side by side as a self-contained HTML document."""
+    spaces = comparison.correspondence[0] if len(comparison) == 2 else ()
+    return render_page(comparison.audits, agreement=comparison.agreement, spaces=spaces)
+
+
 # the body
 
 
@@ -464,9 +473,46 @@ def render_notebook_page(audit: Audit) -> str:
         [join_markup(tag("strong", tag("bdi", audit.source)), size)],
         ("finding", "verdict", "value", interval, "what it means"),
         rows,
+        images=render_audit_images([audit]),
         notes=[f"Not measured: {skipped}"] if skipped else [],
         wrap=True,
     )
+
+
+def render_comparison_notebook(comparison: Comparison) -> str:
+    """Return the headline and a table of the findings of several sources for a notebook."""
+    rows = [
+        (title, *(_render_notebook_cell(finding) for finding in findings))
+        for title, findings in align_findings(comparison.audits)
+    ]
+    names = [join_markup(f"{letter}: ", tag("bdi", a.source)) for letter, a in zip(LETTERS, comparison, strict=False)]
+    notes = [f"{'; '.join(map(str, each))}." for each in comparison.correspondence if each]
+    return render_notebook_table(
+        [tag("strong", comparison.headline)],
+        ("finding", *names),
+        rows,
+        images=render_audit_images(comparison.audits),
+        notes=notes,
+    )
+
+
+def _render_notebook_cell(finding: Finding | None) -> Markup | str:
+    if finding is None:
+        return "–"
+    chip = render_chip(
+        finding.verdict, SYMBOLS[finding.verdict], role="img", aria_label=VERDICT_LABELS[finding.verdict]
+    )
+    return join_markup(chip, f" {finding.shown}")
+
+
+def render_audit_images(audits: Sequence[Audit]) -> Iterator[Markup]:
+    """Return the cosines and the points of each audit as images for a notebook."""
+    among = [audit.pictures for audit in audits if audit.pictures is not None]
+    for audit in audits:
+        if audit.pictures is not None:
+            chart = cosine_chart(audit.pictures, among)
+            yield render_chart_image(replace(chart, title=f"{chart.title} of {audit.source}"))
+            yield render_cloud_image(audit.pictures, audit.source)
 
 
 def _render_advice(finding: Finding) -> Markup:

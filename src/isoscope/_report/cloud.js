@@ -1,4 +1,5 @@
 // Draws point clouds: data-cloud of an element is the id of the JSON with its points.
+// `root` is the document or a shadow root; the scripts of one root share `isoscope`.
 (() => {
   "use strict";
 
@@ -7,8 +8,7 @@
   const NEIGHBORS = 5;
   const NAME_FONT = "600 12px system-ui, sans-serif";
   const SHADES = 6;
-  const read = (id) => JSON.parse(document.getElementById(id).textContent);
-  const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+  const read = (id) => JSON.parse(root.getElementById(id).textContent);
   const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 
   const element = (name, text = "", className = "") => {
@@ -75,6 +75,12 @@
       this.measure();
       this.reset();
       this.paintBy(data.colorings.some((each) => each.key === key) ? key : data.colorings[0].key);
+      this.notify("shown");
+    }
+
+    // Tell a listener that other points are shown, or that the reader selected, pinned or clicked points.
+    notify(kind) {
+      this.box.dispatchEvent(new CustomEvent(kind, { bubbles: true, detail: this }));
     }
 
     // Mark the button with this value as pressed.
@@ -118,6 +124,8 @@
     }
 
     restyle() {
+      const style = getComputedStyle(this.box);
+      const color = (name) => style.getPropertyValue(`--${name}`).trim();
       const [kind, count] = this.coloring.names ? ["hue", HUES] : ["shade", SHADES];
       this.colors = Array.from({ length: count }, (_, i) => color(`${kind}-${i}`));
       for (const name of ["ink", "quiet", "rule", "panel", "other"]) this[name] = color(name);
@@ -431,6 +439,7 @@
       this.picked = i;
       this.report();
       this.draw();
+      this.notify("marked");
     }
 
     // Build the panels: the picked point with its neighbors, the pinned points, and the selection.
@@ -472,6 +481,7 @@
           this.report();
           this.pickedBox.querySelector("button").focus();
           this.draw();
+          this.notify("marked");
         });
         const choices = element("p", "", "choices");
         choices.append(pin, " ", button("Close", () => {
@@ -510,6 +520,15 @@
     select(points) {
       this.selected = new Set(points);
       this.spoken.textContent = `${this.selected.size.toLocaleString("en")} points selected`;
+      this.report();
+      this.draw();
+      this.notify("marked");
+    }
+
+    // Select and pin the points of these row numbers, without telling the listener.
+    markRows(selected, pinned) {
+      const points = (rows) => this.data.rows.flatMap((row, i) => (rows.has(row) ? [i] : []));
+      [this.selected, this.pins] = [new Set(points(selected)), new Set(points(pinned))];
       this.report();
       this.draw();
     }
@@ -676,10 +695,10 @@
     }
   }
 
-  const clouds = [...document.querySelectorAll("[data-cloud]")].map((box) => {
+  const clouds = [...root.querySelectorAll("[data-cloud]")].map((box) => {
     const cloud = new Cloud(box);
     cloud.show(read(box.dataset.cloud));
     return cloud;
   });
-  window.isoscope = { Cloud, HUES, SHAPES, clouds, read, slotsOf };
+  Object.assign(isoscope, { Cloud, HUES, SHAPES, clouds, read, slotsOf });
 })();

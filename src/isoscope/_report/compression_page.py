@@ -33,6 +33,7 @@ from isoscope._report.html import (
 )
 from isoscope._report.narrate import format_confidence
 from isoscope._report.svg import Chart, Line, Scale, draw_mark, format_tick
+from isoscope._report.svg_file import render_chart_image
 from isoscope.advising.task import PLURALS
 from isoscope.compressing.recall import FIRST_QUERIES
 from isoscope.stores.databases.address import is_address
@@ -411,4 +412,5 @@ def render_notebook_page(result: Compression) -> str:
         ]
         rows.append(cells)
     bold = trials.index(result.choice) if result.chosen is not None else None
-    return render_notebook_table(lead, names, rows, notes=result.notes, bold_row=bold)
+    images = [render_chart_image(build_frontier_chart(result))]
+    return render_notebook_table(lead, names, rows, images=images, notes=result.notes, bold_row=bold)

@@ -13,7 +13,7 @@
     }
   };
 
-  document.querySelectorAll("button.copy").forEach((button) => {
+  root.querySelectorAll("button.copy").forEach((button) => {
     const name = button.textContent;
     button.addEventListener("click", async () => {
       await copyText(button.parentElement.querySelector("code"));

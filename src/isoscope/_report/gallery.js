@@ -2,9 +2,9 @@
 (() => {
   "use strict";
 
-  const room = document.querySelector("[data-gallery]");
+  const room = root.querySelector("[data-gallery]");
   if (!room) return;
-  const { Cloud, HUES, SHAPES, read, slotsOf } = window.isoscope;
+  const { Cloud, HUES, SHAPES, read, slotsOf } = isoscope;
   const texts = read("gallery-texts");
   const stage = room.querySelector("dialog");
   let [cloud, key] = [null, room.querySelector("[data-color]").dataset.color];
@@ -70,8 +70,8 @@
   const open = (still) => {
     const data = readPoints(still);
     cloud ||= new Cloud(stage.querySelector(".cloud"));
-    document.getElementById("stage-title").textContent = `Point cloud of ${data.name}`;
-    document.getElementById("stage-caption").textContent = data.caption;
+    root.getElementById("stage-title").textContent = `Point cloud of ${data.name}`;
+    root.getElementById("stage-caption").textContent = data.caption;
     stage.querySelector("canvas").setAttribute("aria-label", `Points of ${data.name}. ${data.caption}`);
     for (const button of stage.querySelectorAll("[data-color]")) {
       button.hidden = !data.colorings.some((each) => each.key === button.dataset.color);

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from string import ascii_uppercase as LETTERS
 from typing import TYPE_CHECKING
 
@@ -30,9 +30,11 @@ from isoscope._report.html import (
 from isoscope._report.line_chart import (
     GroupAxis,
     GroupCurve,
+    build_group_chart,
     find_offscale_nulls,
     find_offscale_values,
     render_group_chart,
+    tick_formatter,
 )
 from isoscope._report.narrate import (
     capitalize,
@@ -47,6 +49,7 @@ from isoscope._report.narrate import (
     spell_number,
 )
 from isoscope._report.svg import Scale, draw_mark, format_tick, render_legend, render_legend_entry
+from isoscope._report.svg_file import render_chart_image
 from isoscope._report.terminal import HEADLINES, describe_grouped_notes, find_headlines, format_group_value
 from isoscope.auditing.finding import VERDICTS, format_number
 
@@ -302,10 +305,7 @@ def _render_charts(
 ) -> Section:
     figures = []
     for panel in panels:
-        curves = [
-            _make_curve(panel, trace, audit, i, audits) for i, audit in enumerate(audits) for trace in panel.traces
-        ]
-        curves = [curve for curve in curves if np.isfinite(curve.estimates).any()]
+        curves = _make_curves(panel, audits)
         description = " ".join(
             _describe_curve(panel, trace, audit, audits) for audit in audits for trace in panel.judged_traces
         )
@@ -356,6 +356,11 @@ def _render_legend(audits: Sequence[GroupedAudit], *, lines: bool) -> Markup:
             class_="key",
         ),
     )
+
+
+def _make_curves(panel: Panel, audits: Sequence[GroupedAudit]) -> list[GroupCurve]:
+    curves = [_make_curve(panel, trace, audit, i, audits) for i, audit in enumerate(audits) for trace in panel.traces]
+    return [curve for curve in curves if np.isfinite(curve.estimates).any()]
 
 
 def _make_curve(panel: Panel, trace: Trace, audit: GroupedAudit, i: int, audits: Sequence[GroupedAudit]) -> GroupCurve:
@@ -517,6 +522,20 @@ def render_notebook_page(grouped: GroupedAudit) -> str:
         [join_markup(tag("strong", tag("bdi", grouped.source)), f", by {grouped.by}")],
         (grouped.by, "rows", *(HEADLINES[name] for name in headlines)),
         rows,
+        images=_draw_images(grouped),
         notes=describe_grouped_notes(grouped),
         align="right",
     )
+
+
+_IMAGES = 4  # the charts that a notebook shows as images
+
+
+def _draw_images(grouped: GroupedAudit) -> Iterator[Markup]:
+    """Return the charts of the worst findings as images for a notebook; none if the groups have no order."""
+    audits, axis = [grouped], _choose_axis([grouped])
+    panels = sorted(choose_panels(audits)[0], key=lambda panel: _rank_panel(panel, audits), reverse=True)
+    for panel in [] if axis.row_names or len(grouped) < 2 else panels[:_IMAGES]:
+        words = " ".join(_describe_curve(panel, trace, grouped, audits) for trace in panel.judged_traces)
+        format_value = tick_formatter(panel.form, panel.is_log10)
+        yield render_chart_image(build_group_chart(panel.title, words, _make_curves(panel, audits), axis, format_value))

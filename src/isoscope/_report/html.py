@@ -14,7 +14,7 @@ from importlib.resources import files
 from typing import Any
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")  # all but tabs and line breaks
-_VOID = {"meta", "link", "input", "br"}
+_VOID = {"meta", "link", "input", "br", "img"}
 _SCRIPT_ESCAPES = str.maketrans({mark: f"\\u{ord(mark):04x}" for mark in "<>&\u2028\u2029"})
 
 
@@ -96,6 +96,11 @@ def read_resources(*names: str) -> str:
     return "".join(files("isoscope._report").joinpath(name).read_text("utf-8") for name in names)
 
 
+def wrap_scripts(*names: str) -> str:
+    """Return a JavaScript function that runs scripts on a document or a shadow root; its result holds the clouds."""
+    return f"((root) => {{\nconst isoscope = {{}};\n{read_resources(*names)}\nreturn isoscope;\n}})"
+
+
 def document(title: str, version: str, *content: Markup, styles: Sequence[str], scripts: Sequence[str] = ()) -> str:
     """Return a complete HTML document whose security policy allows only its own styles and scripts.
 
@@ -106,10 +111,11 @@ def document(title: str, version: str, *content: Markup, styles: Sequence[str], 
     >>> document("a < b", "1.0", tag("main", "Text."), styles=["page.css"])[:15]
     '<!doctype html>'
     """
-    style, script = read_resources("colors.css", "chart.css", *styles), read_resources(*scripts)
-    if script:
+    style, script = read_resources("colors.css", "chart.css", *styles), ""
+    if scripts:
         # a class on the root element tells the styles that scripts run
-        script = "document.documentElement.classList.add('scripted');\n" + script
+        script = "document.documentElement.classList.add('scripted');\n"
+        script += f"window.isoscope = {wrap_scripts(*scripts)}(document);\n"
     policy = (
         f"default-src 'none'; style-src {csp_hash(style)}; "
         + (f"script-src {csp_hash(script)}; " if script else "")
@@ -227,12 +233,13 @@ def render_notebook_table(
     names: Sequence[object],
     rows: Iterable[Sequence[object]],
     *,
+    images: Iterable[Markup] = (),
     notes: Iterable[object] = (),
     align: str = "left",
     wrap: bool = False,
     bold_row: int | None = None,
 ) -> str:
-    """Return paragraphs, a table and notes for a notebook; they use inline styles and no scripts or ids.
+    """Return paragraphs, images, a table and notes for a notebook; they use inline styles and no scripts or ids.
 
     The first cell of each row is its heading. If `wrap` is set, long cells are broken into lines.
     """
@@ -249,9 +256,11 @@ def render_notebook_table(
         tag("tbody", *body),
         style="border-collapse:collapse;border:0;color:inherit;margin:.5em 0",
     )
+    drawn = list(images)
     return tag(
         "div",
         *(tag("p", words, style="margin:.3em 0") for words in lead),
+        tag("div", *drawn) if drawn else None,
         tag("div", table, style="overflow-x:auto"),
         *(tag("p", note, style="margin:.3em 0;opacity:.8") for note in notes),
         style="color:inherit;max-width:72em",

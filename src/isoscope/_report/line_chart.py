@@ -108,7 +108,7 @@ def render_group_chart(
 
     `form` is the number format of the finding; if `powers` is set, the numbers are exponents of 10.
     """
-    format_value = _tick_formatter(form, powers)
+    format_value = tick_formatter(form, powers)
     dots = bool(axis.row_names) or all(len(curve.positions) == 1 for curve in curves)
     if axis.row_names:
         chart = _draw_rows(title, description, _judged_last(curves), axis, format_value, powers=powers)
@@ -252,7 +252,8 @@ def _reference_line(curve: GroupCurve, across: Scale, up: Scale) -> Line:
     return Line(positions, values, style="null dotted", name="random data")
 
 
-def _tick_formatter(form: str, powers: bool) -> Callable[[float], str]:
+def tick_formatter(form: str, powers: bool) -> Callable[[float], str]:
+    """Return the function that formats the numbers of an axis: shares, powers of 10, or plain numbers."""
     if powers:
         return lambda value: format_number(10**value, "power") if value > -300 else f"1e{value:.0f}".replace("-", "−")
     if form == "share":

@@ -31,10 +31,10 @@
     return shares[before] + way * (shares[after] - shares[before]);
   };
 
-  const field = document.getElementById("cosine");
+  const field = root.getElementById("cosine");
   if (field) {
-    const spaces = JSON.parse(document.getElementById("similarity").textContent);
-    const said = document.querySelector("output");
+    const spaces = JSON.parse(root.getElementById("similarity").textContent);
+    const said = root.querySelector("output");
     field.form.addEventListener("submit", (event) => event.preventDefault());
     field.addEventListener("input", () => {
       const cosine = field.valueAsNumber;
@@ -55,7 +55,7 @@
 
   let folded = [];
   window.addEventListener("beforeprint", () => {
-    folded = [...document.querySelectorAll("details:not([open])")];
+    folded = [...root.querySelectorAll("details:not([open])")];
     folded.forEach((each) => { each.open = true; });
   });
   window.addEventListener("afterprint", () => folded.forEach((each) => { each.open = false; }));

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from isoscope.advising.advise import Advice, Trial
     from isoscope.auditing.audit import Audit
     from isoscope.auditing.compare import Agreement, HeldOutComparison
+    from isoscope.auditing.comparison import Comparison
     from isoscope.auditing.finding import Finding
     from isoscope.auditing.grouped import GroupedAudit
     from isoscope.sketching.sketch import Sketch
@@ -180,6 +181,12 @@ def render_moments(sketch: Sketch, name: str) -> Group:
         except InputError:  # without types, or with too few rows for this measurement
             continue
     return Group(Text(f"{name}: {sketch.n:,} × {sketch.d}", "bold"), table)
+
+
+def render_comparison_text(comparison: Comparison) -> str:
+    """Return the audits of several sources side by side as plain text."""
+    table = render_side_by_side(comparison.audits, comparison.neighbor_agreements, spaces=comparison.correspondence)
+    return to_plain_text(Group(Text(comparison.headline), Text(), table))
 
 
 def render_side_by_side(

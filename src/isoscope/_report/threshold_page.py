@@ -23,6 +23,7 @@ from isoscope._report.html import (
 )
 from isoscope._report.narrate import capitalize, format_confidence
 from isoscope._report.svg import Chart, Label, Line, Scale
+from isoscope._report.svg_file import render_chart_image
 from isoscope._report.threshold_text import (
     SCORE_NAMES,
     describe_population,
@@ -97,12 +98,15 @@ def _render_heading(found: Threshold) -> Markup:
 
 
 def _render_evidence(found: Threshold) -> Section:
-    charts = [_tail_chart(found)] if found.curve is None else [_cosine_chart(found), _share_chart(found)]
     figures = (
         tag("figure", tag("h3", chart.title), chart.legend(), chart.to_svg(), tag("figcaption", chart.description))
-        for chart in charts
+        for chart in _build_charts(found)
     )
     return section("evidence", "Evidence", tag("div", *figures, class_="figures"))
+
+
+def _build_charts(found: Threshold) -> list[Chart]:
+    return [_tail_chart(found)] if found.curve is None else [_cosine_chart(found), _share_chart(found)]
 
 
 def _cosine_chart(found: Threshold) -> Chart:
@@ -343,4 +347,6 @@ def render_notebook_page(found: Threshold) -> str:
         join_markup(tag("strong", headline), " ", found.paragraph.removeprefix(headline).strip()),
     ]
     rows = [[name, *(format_share(scores[each]) for each in SCORE_NAMES)] for name, scores in _score_rows(found)]
-    return render_notebook_table(lead, ["cut (held-out scores)", *SCORE_NAMES.values()], rows, notes=found.notes)
+    names = ["cut (held-out scores)", *SCORE_NAMES.values()]
+    images = map(render_chart_image, _build_charts(found))
+    return render_notebook_table(lead, names, rows, images=images, notes=found.notes)

@@ -55,7 +55,7 @@ def advise(
     missing: Missing = "error",
     zeros: Zeros = "keep",
     new_rows: bool = False,
-    progress: bool | Progress = False,
+    progress: bool | Progress | None = None,
 ) -> Advice:
     """Find the repair that improves your task significantly, if any, and estimate its gain on held-out examples.
 
@@ -104,9 +104,9 @@ def advise(
     new_rows : bool
         Whether to score repairs on rows they were not fitted to. Use this if the repair will be applied to rows that
         arrive later. By default, repairs are scored on the source they were fitted to.
-    progress : bool or function
-        Whether to show a progress bar; or a function that is called with the stage, the number of rows read and the
-        share of the work done (0 to 1).
+    progress : bool or function, optional
+        Whether to show a progress bar: by default in notebooks and at a Python prompt, for work of more than a second;
+        or a function that is called with the stage, the number of rows read and the share of the work done (0 to 1).
 
     Examples
     --------
@@ -179,6 +179,10 @@ class Trial:
 
     def __getitem__(self, measure: str) -> Score:
         return self.scores[measure]
+
+    def __repr__(self) -> str:
+        scores = ", ".join(f"{name} {score.value:.3f} ({score.gain:+.3f})" for name, score in self.scores.items())
+        return f"Trial({self.name}: {scores})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything except the repair as JSON-compatible values."""
@@ -290,7 +294,10 @@ class Advice(Result):
         )
 
     def __repr__(self) -> str:
-        return f"Advice({self.source}: {self.choice.name}, {len(self.trials)} candidates on {self._examples_text})"
+        score = f"{self.measures[self.measure]} {self.choice[self.measure].value:.3f}"
+        return (
+            f"Advice({self.source}: {self.choice.name}, {score}; {len(self.trials)} candidates, {self._examples_text})"
+        )
 
     @property
     def _examples_text(self) -> str:

@@ -14,6 +14,7 @@ from isoscope._core.threads import single_threaded_blas
 from isoscope._io.progress import show_progress
 from isoscope.auditing.audit_result import Audit
 from isoscope.auditing.by_group import measure_groups
+from isoscope.auditing.comparison import Comparison
 from isoscope.auditing.grouped import GroupedAudit
 from isoscope.auditing.grouping import MAX_GROUPS, MAX_LAYERS, group_rows
 from isoscope.auditing.measure import Settings, measure
@@ -27,9 +28,11 @@ from isoscope.stores.selection import list_layers
 if TYPE_CHECKING:
     from isoscope._core.types import Column, Metric, Missing, Seed, Zeros
     from isoscope._io.progress import Progress
+    from isoscope.auditing.grouping import Grouping
+    from isoscope.engines.engine import Engine
     from isoscope.stores.store import Store
 
-__all__ = ["Audit", "AuditOptions", "GroupedAudit", "audit"]
+__all__ = ["Audit", "AuditOptions", "Comparison", "GroupedAudit", "audit"]
 
 
 class AuditOptions(TypedDict, total=False):
@@ -50,17 +53,19 @@ class AuditOptions(TypedDict, total=False):
     zeros: Zeros
     rows: bool
     top: int
-    progress: bool | Progress
+    progress: bool | Progress | None
     engine: Any
 
 
 @overload
 def audit(source: Any, *, by: None = None, **options: Unpack[AuditOptions]) -> Audit: ...
 @overload
+def audit(source: Any, other: Any, /, *others: Any, **options: Unpack[AuditOptions]) -> Comparison: ...
+@overload
 def audit(source: Any, *, by: Column, **options: Unpack[AuditOptions]) -> GroupedAudit: ...
 def audit(
     source: Any,
-    *,
+    *others: Any,
     by: Column | None = None,
     labels: Column | None = None,
     types: Column | None = None,
@@ -77,9 +82,9 @@ def audit(
     zeros: Zeros = "keep",
     rows: bool = False,
     top: int = DEFAULT_TOP,
-    progress: bool | Progress = False,
+    progress: bool | Progress | None = None,
     engine: Any = "local",
-) -> Audit | GroupedAudit:
+) -> Audit | Comparison | GroupedAudit:
     """Measure the shape of an embedding space and explain each number.
 
     An audit reads the source at most twice, in bounded memory. Sums over rows are exact for any number of rows.
@@ -90,6 +95,9 @@ def audit(
     ----------
     source : path, array, DataFrame, Dataset or store
         The vectors: anything that `open_store` opens.
+    *others : like `source`
+        More sources to compare with the first one, such as the vectors of another model, or the same vectors after a
+        repair. The options apply to each source.
     by : column name, or one value per row, optional
         The group of each row, such as its layer, label or frequency. Each group is audited separately, in the same
         passes, and the result is a `GroupedAudit`. A column with more than 24 distinct numbers is split into 8 ranges
@@ -125,17 +133,17 @@ def audit(
         combined with `by`.
     top : int
         The number of rows in each of these lists.
-    progress : bool or function
-        Whether to show a progress bar; or a function that is called with the stage, the number of rows read and the
-        share of the work done (0 to 1).
+    progress : bool or function, optional
+        Whether to show a progress bar: by default in notebooks and at a Python prompt, for work of more than a second;
+        or a function that is called with the stage, the number of rows read and the share of the work done (0 to 1).
     engine : {"local", "dask"}, address of a Dask scheduler, or dask.distributed.Client
         Where the rows are read: in threads of this process, by the current Dask client (or Dask's threads), or on a
         cluster.
 
     Returns
     -------
-    Audit or GroupedAudit
-        A `GroupedAudit` if `by` is given.
+    Audit, GroupedAudit or Comparison
+        A `GroupedAudit` if `by` is given, and a `Comparison` if there are several sources.
 
     Examples
     --------
@@ -157,7 +165,8 @@ def audit(
         raise ParameterError(
             "queries= and by= cannot be combined: to use queries, audit the rows of one group separately"
         )
-    policy: dict[str, Any] = {"missing": missing, "zeros": zeros}
+    if by is not None and others:
+        raise ParameterError(f"by= was passed with {1 + len(others)} sources: audit the groups of one source at a time")
     roles: dict[str, Any] = {
         "by": by,
         "labels": labels,
@@ -167,9 +176,31 @@ def audit(
         "groups": groups,
         "ids": ids,
     }
+    # one BLAS thread: products of large matrices run in our own threads, and small ones are faster alone
+    with single_threaded_blas(), show_progress(progress) as report, open_engine(engine) as running:
+        first, *more = (
+            _audit_source(each, roles, vectors, queries, settings, top if rows else None, report, running)
+            for each in (source, *others)
+        )
+    return Comparison([first, *more]) if more else first
+
+
+def _audit_source(
+    source: Any,
+    roles: dict[str, Any],
+    vectors: str | None,
+    queries: Any,
+    settings: Settings,
+    top: int | None,
+    progress: Progress,
+    engine: Engine,
+) -> Any:
+    """Return the audit of one source; `top` is the length of the lists of rows, or None for no row table."""
+    policy: dict[str, Any] = {"missing": settings.missing, "zeros": settings.zeros}
     store = open_store(source, vectors=vectors, **roles, **policy)
     query_store = None if queries is None else open_store(queries, **policy)
     grouping = None
+    by = roles["by"]
     by_name = by if isinstance(by, str) else "groups"
     if by is None:
         if (layers := len(list_layers(store))) > 1:
@@ -180,30 +211,37 @@ def audit(
         values = store.column("by")
         assert values is not None
         most = MAX_LAYERS if by_name == "layer" else MAX_GROUPS
-        known = ~store.missing("by") if missing == "drop" else np.ones(len(values), bool)
+        known = ~store.missing("by") if settings.missing == "drop" else np.ones(len(values), bool)
         grouping = group_rows(values[known], most).among(known)
     unusable: dict[str, str] = {}
-    # one BLAS thread: products of large matrices run in our own threads, and small ones are faster alone
-    with single_threaded_blas(), show_progress(progress) as report, open_engine(engine) as running:
-        while True:
-            try:
-                if grouping is None:
-                    measured = measure(store, queries=query_store, settings=settings, progress=report, engine=running)
-                    table = RowTable.of(store, measured, report, running) if rows else None
-                    worst = None if table is None else WorstRows.of(table, store, top)
-                    made = Audit.of(measured, unusable, table, worst)
-                    _add_ids([made], store)
-                    return made
-                by_group = measure_groups(store, grouping, by_name, settings=settings, progress=report, engine=running)
-                grouped = GroupedAudit.of(by_group, grouping, store.name, by_name, unusable)
-                _add_ids(grouped.groups.values(), store)
-                return grouped
-            except ColumnError as error:
-                # a column that was only recognized by its name must not stop the audit: continue without it
-                if error.role not in store.guessed:
-                    raise
-                unusable[error.role] = str(error)
-                store = store.without(error.role)
+    while True:
+        try:
+            if grouping is None:
+                measured = measure(store, queries=query_store, settings=settings, progress=progress, engine=engine)
+                table = None if top is None else RowTable.of(store, measured, progress, engine)
+                worst = None if table is None or top is None else WorstRows.of(table, store, top)
+                made = Audit.of(measured, unusable, table, worst)
+                _add_ids([made], store)
+                return made
+            by_group = measure_groups(store, grouping, by_name, settings=settings, progress=progress, engine=engine)
+            grouped = GroupedAudit.of(by_group, grouping, store.name, by_name, unusable)
+            _number_points(by_group.groups, grouped.groups.values(), grouping)
+            _add_ids(grouped.groups.values(), store)
+            return grouped
+        except ColumnError as error:
+            # a column that was only recognized by its name must not stop the audit: continue without it
+            if error.role not in store.guessed:
+                raise
+            unusable[error.role] = str(error)
+            store = store.without(error.role)
+
+
+def _number_points(names: Iterable[str], audits: Iterable[Audit], grouping: Grouping) -> None:
+    """Give the drawn points of each group, which are numbered within it, the row numbers of the source."""
+    for name, audit in zip(names, audits, strict=True):
+        if audit.pictures is not None:
+            rows = np.flatnonzero(grouping.codes == grouping.names.index(name))
+            audit.pictures = replace(audit.pictures, rows=rows[audit.pictures.rows])
 
 
 def _add_ids(audits: Iterable[Audit], store: Store) -> None:

@@ -12,9 +12,9 @@ from isoscope._core.arrays import check_integer, check_real
 from isoscope._core.errors import FileFormatError, NotFoundError, ParameterError
 from isoscope._io.files import atomic_replace
 from isoscope._io.json import check_names, check_type, jsonable, read_json, shorten, write_json
-from isoscope._render import render
+from isoscope._render import Displayed, render
 from isoscope.auditing.causes import describe_causes, find_causes
-from isoscope.auditing.finding import VERDICTS, Finding, worst_verdict
+from isoscope.auditing.finding import VERDICTS, Finding, count_verdicts, worst_verdict
 from isoscope.auditing.findings import judge
 from isoscope.auditing.measure import Settings
 from isoscope.auditing.similarity import Similarity
@@ -34,7 +34,7 @@ SCHEMA = "isoscope.audit/1"
 
 
 @dataclass(repr=False)
-class Audit:
+class Audit(Displayed):
     """The findings of an audit.
 
     `audit["mean_cosine"]` is one finding; `audit.findings` contains all of them, worst first.
@@ -148,13 +148,16 @@ class Audit:
         return next((finding for finding in self.findings if finding.name == name), None)
 
     def __repr__(self) -> str:
-        return f"Audit({self.source}: {self.n:,} × {self.d}, {self.verdict})"
+        return f"Audit({self.source}: {self.n:,} × {self.d}; {count_verdicts(each.verdict for each in self.findings)})"
 
     def __str__(self) -> str:
         return str(render("Audit", "text", self))
 
-    def _repr_html_(self) -> str:
-        return str(render("Audit", "notebook", self))
+    def _render_page(self) -> str:
+        return str(render("Audit", "page", [self]))
+
+    def _drawn_sources(self) -> list[tuple[str, list[Pictures]]]:
+        return [] if self.pictures is None else [(self.source, [self.pictures])]
 
     # JSON and HTML
 

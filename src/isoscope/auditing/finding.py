@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from isoscope._io.json import check_type, jsonable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from isoscope._core.types import Verdict
 
 Form = Literal["number", "share", "count", "power"]
@@ -203,6 +206,16 @@ def format_percentage(value: float) -> str:
     if value < 0.01 or value > 99.99:
         return "< 0.01%" if value < 0.01 else "> 99.99%"
     return f"{value:.{1 if 1 <= value < 99 else 2}f}%"
+
+
+def count_verdicts(verdicts: Iterable[Verdict]) -> str:
+    """Return the number of each verdict, the worst first.
+
+    >>> count_verdicts(["ok", "bad", "ok"])
+    '1 bad, 2 ok'
+    """
+    counts = Counter(verdicts)
+    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in reversed(VERDICTS) if counts[verdict])
 
 
 def worst_verdict(findings: list[Finding]) -> Verdict:

@@ -16,9 +16,9 @@ from isoscope._core.errors import FileFormatError, InputError, plural
 from isoscope._core.threads import map_in_threads
 from isoscope._io.files import atomic_replace
 from isoscope._io.json import check_names, check_type, jsonable, read_json, shorten, write_json
-from isoscope._render import render
+from isoscope._render import Displayed, render
 from isoscope.auditing.audit_result import Audit, make_printable
-from isoscope.auditing.finding import VERDICTS
+from isoscope.auditing.finding import VERDICTS, count_verdicts
 from isoscope.auditing.findings import FINDINGS
 from isoscope.auditing.measure import Settings
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from isoscope._core.types import Verdict
+    from isoscope._report.pictures import Pictures
     from isoscope.auditing.by_group import GroupMeasurements
     from isoscope.auditing.finding import Finding
     from isoscope.auditing.grouping import Grouping
@@ -50,7 +51,7 @@ class Series(NamedTuple):
 
 
 @dataclass(repr=False)
-class GroupedAudit:
+class GroupedAudit(Displayed):
     """Separate audits of groups of rows.
 
     `grouped["6"]` is the audit of a group by its name, `grouped[6]` by its value. `grouped.series("mean_cosine")` is
@@ -63,7 +64,7 @@ class GroupedAudit:
     >>> layer = np.arange(900) // 300
     >>> grouped = isoscope.audit(X + layer[:, None], by=layer)
     >>> grouped
-    GroupedAudit(array by groups: 3 groups, bad)
+    GroupedAudit(array by groups: 3 groups; 2 bad, 1 ok)
     >>> grouped.series("mean_cosine").estimates.round(2).tolist(), grouped[2]["mean_cosine"].verdict
     ([0.0, 0.51, 0.81], 'bad')
     """
@@ -163,13 +164,17 @@ class GroupedAudit:
         )
 
     def __repr__(self) -> str:
-        return f"GroupedAudit({self.source} by {self.by}: {plural(len(self), 'group')}, {self.verdict})"
+        counts = count_verdicts(audit.verdict for audit in self.groups.values())
+        return f"GroupedAudit({self.source} by {self.by}: {plural(len(self), 'group')}; {counts})"
 
     def __str__(self) -> str:
         return str(render("GroupedAudit", "text", self))
 
-    def _repr_html_(self) -> str:
-        return str(render("GroupedAudit", "notebook", self))
+    def _render_page(self) -> str:
+        return str(render("GroupedAudit", "page", [self]))
+
+    def _drawn_sources(self) -> list[tuple[str, list[Pictures]]]:
+        return [(self.source, [audit.pictures for audit in self.groups.values() if audit.pictures is not None])]
 
     def plot(self, finding: str, ax: Axes | None = None) -> Axes:
         """Draw one finding across the groups, with its interval and the value for random data."""

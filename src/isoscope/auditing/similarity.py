@@ -39,6 +39,10 @@ class Similarity:
     nearest_below: np.ndarray
     """The share of rows whose cosine with the nearest neighbor is below each of these cosines; may be empty."""
 
+    def __repr__(self) -> str:
+        low, middle, high = (float(np.interp(share, self.shares, self.pairs)) for share in (0.05, 0.5, 0.95))
+        return f"Similarity(random pairs: median {middle:.3f}, 90% between {low:.3f} and {high:.3f})"
+
     @classmethod
     def of(cls, histogram: CosineHistogram, around: Neighborhood | None) -> Similarity:
         """Return the quantiles, given a histogram of pair cosines and, if available, nearest neighbors by cosine."""

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from isoscope._core.errors import ParameterError, plural
-from isoscope._render import render
+from isoscope._core.errors import ParameterError
 from isoscope.cli.help import MODELS, OUTPUT, command
 from isoscope.cli.options import (
     JsonOption,
@@ -30,10 +29,6 @@ from isoscope.cli.session import (
 )
 
 if TYPE_CHECKING:
-    from rich.console import Group
-    from rich.table import Table
-
-    from isoscope.finetuning.result import FineTuning, Spread
     from isoscope.training.repair_layer import BatchRepair
 
 commands = typer.Typer()
@@ -49,14 +44,6 @@ RegularizerName = StrEnum(
     },
 )
 Schedule = StrEnum("Schedule", ["cosine", "linear", "constant"])
-
-_SHAPE_NAMES = {
-    "anisotropy_1": "anisotropy₁",
-    "anisotropy_1_centred": "anisotropy₁, centered",
-    "isoscore_unbiased": "IsoScore, unbiased",
-    "mean_cosine": "mean cosine",
-    "silhouette": "silhouette of the classes",
-}
 
 
 @command(
@@ -363,57 +350,11 @@ def finetune(
     if json is not None:
         write_json_output(result.to_dict(), json)
     if json != STDOUT:
-        show(_render_result(result))
+        from isoscope._report.finetuning_text import render_finetuning
+
+        show(render_finetuning(result))
         for name in ("metrics.json", "page.html"):
             report_written(output / name)
-
-
-def _render_result(result: FineTuning) -> Group:
-    """Return the settings, and a table of the scores and the shape of the last layer."""
-    from rich.console import Group
-    from rich.text import Text
-
-    settings = result.settings
-    name = Path(settings.model).name or settings.model
-    seeds = "seed" if len(result.seeds) == 1 else "seeds"
-    heading = Text.assemble(
-        (f"{name} on {settings.task}", "bold"),
-        f"  regularizer {settings.arm}; {seeds} {', '.join(str(each.seed) for each in result.seeds)}; "
-        f"{plural(settings.steps, 'step')}",
-    )
-    note = Text("± is the standard deviation over the seeds" if len(result.seeds) > 1 else "", "dim")
-    verdict = Text(render("FineTuning", "headline", result), "bold" if all(result.learned) else "bold red")
-    notes = [*render("FineTuning", "term", result), *result.notes]
-    return Group(heading, verdict, Text(), _render_table(result), note, *(Text(each, "dim") for each in notes))
-
-
-def _render_table(result: FineTuning) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("", no_wrap=True)
-    for heading in ("at the start", "at the end", "mean of the last 30%"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    start, final, late = _initial_values(result), result.final, result.late
-    for score in result.scores:
-        style = "bold" if score == result.scores[0] else ""
-        table.add_row(score, "", str(final[score]), str(late[score]), style=style)
-    last = result.layers[-1]
-    table.add_row(f"{last.replace('_', ' ')}:", style="dim")
-    for measurement, title in _SHAPE_NAMES.items():
-        key = f"{last}/{measurement}"
-        if final[key].mean == final[key].mean:  # the silhouette of grades is NaN
-            table.add_row(title, str(start[key]), str(final[key]), str(late[key]))
-    return table
-
-
-def _initial_values(result: FineTuning) -> dict[str, Spread]:
-    """Return the shape of each layer before the first step."""
-    from isoscope.finetuning.result import Spread
-
-    rows = [row for seed in result.seeds for row in seed.layers if row["step"] == 0]
-    keys = [(layer, name) for layer in result.layers for name in _SHAPE_NAMES]
-    return {f"{layer}/{name}": Spread.of(row[name] for row in rows if row["layer"] == layer) for layer, name in keys}
 
 
 def _parse_layer(text: str | None) -> int | str | None:

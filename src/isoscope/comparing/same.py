@@ -87,7 +87,7 @@ def same(
     seed: Seed = 0,
     missing: Missing = "error",
     zeros: Zeros = "keep",
-    progress: bool | Progress = False,
+    progress: bool | Progress | None = None,
     engine: Any = "local",
 ) -> Sameness:
     """Decide whether two sets of vectors come from the same space.
@@ -129,9 +129,9 @@ def same(
         out and report how many.
     zeros : {"keep", "drop"}
         Keep rows of zeros, or leave them out.
-    progress : bool or function
-        Whether to show a progress bar; or a function that is called with the stage, the number of rows read and the
-        share of the work done (0 to 1).
+    progress : bool or function, optional
+        Whether to show a progress bar: by default in notebooks and at a Python prompt, for work of more than a second;
+        or a function that is called with the stage, the number of rows read and the share of the work done (0 to 1).
     engine : {"local", "dask"}, address of a Dask scheduler, or dask.distributed.Client
         Where the rows are read.
 

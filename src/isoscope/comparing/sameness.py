@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from isoscope._core.arrays import check_integer, check_real
-from isoscope._core.errors import ParameterError
+from isoscope._core.errors import ParameterError, plural
 from isoscope._core.missing import check_missing, check_zeros
 from isoscope._io.json import jsonable
 from isoscope._render import Result
@@ -108,7 +108,8 @@ class Sameness(Result):
         return self.answer == "same"
 
     def __repr__(self) -> str:
-        return f"Sameness({self.answer}: {self.old}, {self.new})"
+        names = f"{self.old}, {self.new}" if self.new else self.old
+        return f"Sameness({self.answer}: {names}; {plural(self.compared, 'row')} compared)"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON-compatible values; see docs/same.md."""

@@ -58,7 +58,7 @@ def compress(
     missing: Missing = "error",
     zeros: Zeros = "keep",
     engine: Any = "local",
-    progress: bool | Progress = False,
+    progress: bool | Progress | None = None,
 ) -> Compression:
     """Find the smallest way to store vectors that keeps a share of the score, and return it as a fitted `Quantizer`.
 
@@ -104,9 +104,9 @@ def compress(
         Keep rows of zeros, or drop them. Cosine is undefined for them, so recall is always measured without them.
     engine : {"local", "dask"}, address of a Dask scheduler, or dask.distributed.Client
         Where the rows of the source are read. This process reads judgments, labels and queries.
-    progress : bool or function
-        Whether to show a progress bar; or a function that is called with the stage, the number of rows read and the
-        share of the work done (0 to 1).
+    progress : bool or function, optional
+        Whether to show a progress bar: by default in notebooks and at a Python prompt, for work of more than a second;
+        or a function that is called with the stage, the number of rows read and the share of the work done (0 to 1).
 
     Examples
     --------

@@ -106,6 +106,10 @@ class CompressionTrial:
     def __getitem__(self, measure: str) -> Kept:
         return self.scores[measure]
 
+    def __repr__(self) -> str:
+        kept = ", ".join(f"{name} {score.value:.3f}" for name, score in self.scores.items())
+        return f"CompressionTrial({self.name}: {plural(self.bytes, 'byte')}, {kept})"
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything except the quantizer as JSON-compatible values."""
         content = {name: getattr(self, name) for name in ("name", "bytes", "stored", "oversampling")}
@@ -356,7 +360,7 @@ class Compression(Result):
     def __repr__(self) -> str:
         return (
             f"Compression({self.source}: {self.choice.name}, {self.choice.bytes} of {self.original.bytes} bytes, "
-            f"{len(self.trials)} candidates on {plural(self.examples, self.example)})"
+            f"{self.choice[self.measure].share:.1%} of {self.measures[self.measure]}; {len(self.trials)} candidates)"
         )
 
     def save(self, folder: str | os.PathLike[str]) -> None:

@@ -62,7 +62,7 @@ def embed(
     seed: int | Sequence[int] | np.random.SeedSequence | np.random.Generator | None = 0,
     trust_remote_code: bool = False,
     restart: bool = False,
-    progress: bool | Progress = False,
+    progress: bool | Progress | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Store:
     """Embed texts with a model, and return one vector per text, or the hidden states of its tokens, as a store.
@@ -127,8 +127,9 @@ def embed(
         Whether to run code that comes with the model.
     restart : bool
         Whether to delete an earlier run in the folder and start from the beginning.
-    progress : bool or function
-        True shows a progress bar. A function is called with the stage, the number of tokens read and the share done.
+    progress : bool or function, optional
+        Whether to show a progress bar: by default in notebooks and at a Python prompt. A function is called
+        with the stage, the number of tokens read and the share done.
     say : function, optional
         A function that is called with messages about the texts and about resuming.
 

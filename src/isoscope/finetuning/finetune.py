@@ -85,7 +85,7 @@ def finetune(
     bf16: bool = False,
     stop_on_collapse: bool = False,
     keep_model: bool = False,
-    progress: bool | Progress = False,
+    progress: bool | Progress | None = None,
 ) -> FineTuning:
     """Fine-tune a model for a task, with or without a regularizer, and track the shape of its embedding space.
 
@@ -158,9 +158,10 @@ def finetune(
         Whether to stop the run of a seed if its embedding space has collapsed.
     keep_model : bool
         Whether to keep the model of each seed, in ``seed-0/model``.
-    progress : bool or function
-        True shows a progress bar. A function is called with the stage (``"seed 0"``), the step, the share of the whole
-        run, and a note with the loss and the score.
+    progress : bool or function, optional
+        Whether to show a progress bar: by default in notebooks and at a Python prompt. A function is called
+        with the stage (``"seed 0"``), the step, the share of the whole run, and a note with the loss and the
+        score.
 
     Returns
     -------

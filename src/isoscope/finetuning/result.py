@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope._core.errors import ParameterError
+from isoscope._core.errors import ParameterError, plural
 from isoscope._io.json import jsonable
+from isoscope._render import Displayed, render
 from isoscope.training.layer_metrics import EVIDENCE
 
 if TYPE_CHECKING:
@@ -229,8 +230,8 @@ class SeedOutcome:
         return cls(*place, scores, losses, layers, list(content["collapses"]), dict(content["regularizer"]), terms)
 
 
-@dataclass(frozen=True)
-class FineTuning:
+@dataclass(frozen=True, repr=False)
+class FineTuning(Displayed):
     """The result of `finetune`.
 
     Attributes
@@ -259,6 +260,15 @@ class FineTuning:
     notes: tuple[str, ...]
     versions: dict[str, str]
     baseline: dict[str, float]
+
+    def __repr__(self) -> str:
+        settings = self.settings
+        score = f"{settings.measure} {self.final[settings.measure]}"
+        seeds = plural(len(self.seeds), "seed")
+        return f"FineTuning({settings.task}: {score}, regularizer {settings.arm}, {seeds} of {settings.steps:,} steps)"
+
+    def __str__(self) -> str:
+        return str(render("FineTuning", "text", self))
 
     @property
     def learned(self) -> tuple[bool, ...]:

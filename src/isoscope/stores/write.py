@@ -45,7 +45,7 @@ def write_store(
     *,
     columns: bool = True,
     restart: bool = False,
-    progress: bool | Progress = False,
+    progress: bool | Progress | None = None,
 ) -> int:
     """Write vectors to a file or a database in bounded memory, and return the number of rows.
 
@@ -68,9 +68,9 @@ def write_store(
     restart : bool
         Whether to delete the rows that an earlier call wrote to the database. A file is always written from the
         beginning.
-    progress : bool or function
-        True shows a progress bar. A function is called with "writing", the number of rows written, and the share of
-        the source (0 to 1).
+    progress : bool or function, optional
+        Whether to show a progress bar: by default in notebooks and at a Python prompt. A function is called
+        with "writing", the number of rows written, and the share of the source (0 to 1).
 
     Examples
     --------

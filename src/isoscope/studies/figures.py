@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -16,14 +15,26 @@ from isoscope._report.cloud import (
     points_by_class,
     render_color_legend,
 )
-from isoscope._report.html import Markup, join_markup, read_resources, tag
+from isoscope._report.html import join_markup, tag
 from isoscope._report.line_chart import MARGIN, arm_color
-from isoscope._report.svg import Chart, Line, draw_mark, fit_scale, format_tick, render_legend
+from isoscope._report.svg import Chart, Line, fit_scale, format_tick, render_legend
+from isoscope._report.svg_file import (
+    GAP,
+    LEFT,
+    PANEL_HEIGHT,
+    PANEL_WIDTH,
+    TOP,
+    draw_legend,
+    draw_panel,
+    legend_width,
+    render_svg_file,
+)
 from isoscope.auditing.finding import format_number
 from isoscope.studies.formatting import figure_name
 from isoscope.studies.study import Panel, Scatter
 
 if TYPE_CHECKING:
+    from isoscope._report.html import Markup
     from isoscope.studies.study import Figure, Series
 
 
@@ -197,19 +208,6 @@ def _draw_scatter_legend(
     return parts, y + 6
 
 
-_NOT_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # not allowed in XML, not even escaped
-_PANEL_WIDTH, _PANEL_HEIGHT, _LEFT, _TOP, _GAP = 400, 240, 64, 44, 70  # pixels of a panel in a file
-
-_STYLE = """
-text { font: 12px system-ui, sans-serif; fill: var(--quiet); }
-text.title { font-size: 14px; font-weight: 600; fill: var(--ink); }
-path.line, path.line.thick { stroke-width: 2; } path.line.dashed { stroke-width: 1.4; }
-.dots { stroke-width: 3; stroke-opacity: 0.8; } .dots.square { stroke-width: 2.6; } .dots.ring { stroke-width: 4; }
-.dots.hole { stroke: var(--paper); stroke-width: 1.8; } .dots.key { stroke-width: 9; stroke-opacity: 1; }
-.frame { fill: none; stroke: var(--grid); } .axis { fill: none; stroke: var(--quiet); stroke-opacity: 0.7; }
-"""
-
-
 def render_figure(figure: Figure) -> Markup:
     """Return a figure for a page: title, caption, legend and panels."""
     names = series_names(figure)
@@ -235,34 +233,22 @@ def render_svg(figure: Figure, title: str) -> str:
     """Return a figure as an SVG file: a legend, panels in two columns, then scatter plots."""
     names, panels = series_names(figure), [each for each in figure.panels if isinstance(each, Panel)]
     columns = max(1, min(2, len(panels)))
-    width = columns * (_LEFT + _PANEL_WIDTH + 24) + 8
+    width = columns * (LEFT + PANEL_WIDTH + 24) + 8
     parts, top = [tag("text", title, x=16, y=26, class_="title")], 44
     if names:
-        per_row = max(1, int(width // _legend_width(names)))
-        parts.append(_draw_legend(_named_lines(figure), names, per_row, top))
+        per_row = max(1, int(width // legend_width(names)))
+        parts.append(draw_legend(_named_lines(figure), per_row, top))
         top += 20 * math.ceil(len(names) / per_row) + 8
     for i, panel in enumerate(panels):
-        x = 8 + (i % columns) * (_LEFT + _PANEL_WIDTH + 24)
-        y = top + (i // columns) * (_TOP + _PANEL_HEIGHT + _GAP)
-        parts.append(_draw_panel(build_chart(panel, names), x + _LEFT, y + _TOP))
-    height: float = top + math.ceil(len(panels) / columns) * (_TOP + _PANEL_HEIGHT + _GAP)
+        x = 8 + (i % columns) * (LEFT + PANEL_WIDTH + 24)
+        y = top + (i // columns) * (TOP + PANEL_HEIGHT + GAP)
+        parts.append(draw_panel(build_chart(panel, names), x + LEFT, y + TOP))
+    height: float = top + math.ceil(len(panels) / columns) * (TOP + PANEL_HEIGHT + GAP)
     scatters = [each for each in figure.panels if isinstance(each, Scatter)]
     if scatters:
         more, across, height = draw_scatters(scatters, height)
         parts, width = parts + more, max(width, math.ceil(across)) if panels else math.ceil(across)
-    drawing = tag(
-        "svg",
-        tag("title", title),
-        tag("style", Markup(read_resources("colors.css", "chart.css") + _STYLE)),
-        tag("rect", width="100%", height="100%", style="fill: var(--paper)"),
-        *parts,
-        xmlns="http://www.w3.org/2000/svg",
-        width=width,
-        height=height,
-        viewBox=f"0 0 {width} {height}",
-        role="img",
-    )
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + _NOT_XML.sub("\ufffd", drawing)
+    return render_svg_file(title, width, height, *parts)
 
 
 def series_names(figure: Figure) -> list[str]:
@@ -332,33 +318,3 @@ def _describe_panel(panel: Panel) -> str:
         elif known:
             parts.append(f"{series.name}: from {format_number(known[0])} to {format_number(known[-1])}.")
     return " ".join(parts)
-
-
-# files
-
-
-def _draw_panel(chart: Chart, x: float, y: float) -> Markup:
-    size = {"x": x, "y": y, "width": _PANEL_WIDTH, "height": _PANEL_HEIGHT}
-    return join_markup(
-        tag("text", chart.title, x=x - _LEFT + 8, y=y - 24, class_="title"),
-        tag("text", chart.y_name, x=x - _LEFT + 8, y=y - 8),
-        tag("svg", chart.draw_contents(), style="overflow: visible", **size),
-        tag("text", chart.x_name, x=x + _PANEL_WIDTH / 2, y=y + _PANEL_HEIGHT + 38, class_="tick"),
-    )
-
-
-def _legend_width(names: Sequence[str]) -> int:
-    """Return the width of a legend entry: the mark and the longest name, at about 7 pixels per letter."""
-    return max(210, 48 + 7 * max(map(len, names)))
-
-
-def _draw_legend(lines: Sequence[Line], names: Sequence[str], per_row: int, top: float) -> Markup:
-    parts = []
-    for i, line in enumerate(lines):
-        x, y = 16 + _legend_width(names) * (i % per_row), top + 20 * (i // per_row)
-        if line.form == "dots":
-            parts.append(draw_mark("dot", str(x + 12), str(y), style=line.style))
-        else:
-            parts.append(tag("path", d=f"M{x} {y}h24", class_=line.swatch))
-        parts.append(tag("text", line.name, x=x + 32, y=y, dy="0.35em"))
-    return join_markup(*parts)

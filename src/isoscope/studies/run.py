@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -155,6 +156,11 @@ class StudyRun:
     folder: Path
     facts: dict[str, Any]
 
+    def __repr__(self) -> str:
+        counts = Counter(each.holds.value for each in self.outcome.verdicts)
+        found = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+        return f"StudyRun({self.study.name}: {plural(len(self.results), 'arm')}, claims: {found})"
+
     def to_dict(self) -> dict[str, Any]:
         """Return the run as a dictionary for JSON."""
         return {
@@ -178,7 +184,7 @@ def run_study(
     data: str | os.PathLike[str] | None = None,
     quick: bool = False,
     only: str | Sequence[str] = (),
-    progress: bool | Progress = False,
+    progress: bool | Progress | None = None,
     **parameters: Any,
 ) -> StudyRun:
     """Run a paper's protocol and compare our numbers with the published ones.
@@ -201,9 +207,9 @@ def run_study(
     only : str or sequence of str
         Run only the arms whose key matches one of these patterns, such as ``"cola/*/seed-0"``. Tables and verdicts then
         use these arms and those that are already in `output`. Default: all arms.
-    progress : bool or callable
-        Whether to show a progress bar; or a function that receives the arm's number, the number of finished arms, the
-        share of the work done, and a note.
+    progress : bool or function, optional
+        Whether to show a progress bar: by default in notebooks and at a Python prompt; or a function that
+        receives the arm's number, the number of finished arms, the share of the work done, and a note.
     **parameters
         Parameters of the study: see its `parameters`, or ``isoscope study show NAME``. `seeds` is the number of seeds,
         or a list of them.

@@ -71,7 +71,7 @@ def threshold(
     seed: Seed = 0,
     missing: Missing = "error",
     zeros: Zeros = "keep",
-    progress: bool | Progress = False,
+    progress: bool | Progress | None = None,
     engine: Any = "local",
 ) -> Threshold:
     """Find the cosine that means a match, for a requested precision, recall or F1, or for a rate of false matches.
@@ -118,9 +118,9 @@ def threshold(
         rows; or drop them and report how many.
     zeros : {"keep", "drop"}
         Keep rows of zeros, or drop them. Random pairs never contain them, because their cosine is undefined.
-    progress : bool or function
-        Whether to show a progress bar; or a function that is called with the stage, the number of rows read and the
-        share of the work done (0 to 1).
+    progress : bool or function, optional
+        Whether to show a progress bar: by default in notebooks and at a Python prompt, for work of more than a second;
+        or a function that is called with the stage, the number of rows read and the share of the work done (0 to 1).
     engine : {"local", "dask"}, address of a Dask scheduler, or dask.distributed.Client
         Where the rows of the source are read. This process reads judgments, labels and judged queries.
 

@@ -172,7 +172,8 @@ class Threshold(Result):
 
     def __repr__(self) -> str:
         cut = self.verdict if self.cut is None else f"{self.cut:.4g}"
-        return f"Threshold({self.source}: {cut}, {plural(self.examples, self.example)})"
+        goal = self.goal if self.level is None else f"{self.goal} {self.level:g}"
+        return f"Threshold({self.source}: {cut} for {goal}, {plural(self.examples, self.example)})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON-compatible values; see docs/threshold.md."""

@@ -58,7 +58,7 @@ def repair_store(
     columns: bool = True,
     restart: bool = False,
     engine: Any = "local",
-    progress: bool | Progress = False,
+    progress: bool | Progress | None = None,
     say: Callable[[str], None] | None = None,
 ) -> int:
     """Write the repaired vectors of a store to a file, a folder or a database, and return the number of rows.
@@ -87,9 +87,9 @@ def repair_store(
     engine : {"local", "dask"}, address of a Dask scheduler, or dask.distributed.Client
         The engine that computes; see `isoscope.audit`. Engines other than "local" need a folder that all workers can
         reach.
-    progress : bool or function
-        True shows a progress bar. A function is called with "repairing", the number of rows written, and the share of
-        the source (0 to 1).
+    progress : bool or function, optional
+        Whether to show a progress bar: by default in notebooks and at a Python prompt. A function is called
+        with "repairing", the number of rows written, and the share of the source (0 to 1).
     say : function, optional
         A function that is called with a message when a run resumes, and with a hint for large sources.
 
