@@ -29,7 +29,9 @@ def build(folder: Path) -> list[str]:
     """Build the site in `folder`/site; return the problems of the finished pages."""
     stage(folder)
     zensical = Path(sys.executable).with_name("zensical")
-    subprocess.run([zensical, "build", "--strict", "--clean", "--config-file", "mkdocs.yml"], cwd=folder, check=True)
+    run = subprocess.run([zensical, "build", "--strict", "--clean", "--config-file", "mkdocs.yml"], cwd=folder, check=False)
+    if run.returncode:
+        return ["zensical did not build the site; see above"]
     site = folder / "site"
     shutil.copy(_HERE / "iframe-worker.js", site / "assets" / "javascripts")
     pages = sorted(path for path in site.rglob("*.html") if path.name != "404.html")

@@ -5,6 +5,7 @@ Each function returns Markdown by its path inside the site. The pages are never 
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import json
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -44,6 +46,8 @@ PACKAGES = {
 }
 """The title of the page with the names that each package defines."""
 
+_OTHER_HOMES = {"_core": "stores", "engines": "sketching"}
+
 GUIDES = {
     **{"demo": "start/first-audit.md", "audit": "audit.md", "similarity": "audit.md", "convert": "audit.md"},
     **{"sketch": "scale.md", "fit": "repairs.md", "apply": "repairs.md", "fix": "repairs.md", "advise": "advisor.md"},
@@ -69,22 +73,29 @@ def python_pages() -> dict[str, str]:
 
 @cache
 def find_homes() -> Mapping[str, str]:
-    """Return the package that defines each public name, without names that are the same object as an earlier one."""
+    """Return the package that defines each public name, without names that are the same object as an earlier one.
+
+    The source is parsed instead of imported, because some packages need torch.
+    """
     homes: dict[str, str] = {}
-    seen: set[int] = set()
+    seen = set()
     for module in public_modules():
         package = importlib.import_module(module)
-        values = {name: getattr(package, name) for name in package.__all__ if not name.startswith("__")}
-        for name, value in sorted(values.items(), key=lambda item: (inspect.isclass(item[1]), item[0].lower())):
-            if id(value) not in seen:
-                seen.add(id(value))
-                home = value.__module__.split(".")[1]
-                is_error = inspect.isclass(value) and issubclass(value, Exception)
-                homes[f"{module}.{name}"] = "errors" if is_error else _HOMES_OF_PRIVATE.get(home, home)
+        sources = _find_sources(package)
+        names = [name for name in package.__all__ if not name.startswith("__")]
+        for name in sorted(names, key=lambda name: (name[0].isupper(), name.lower())):
+            if (sources[name], name) not in seen:
+                seen.add((sources[name], name))
+                home = "errors" if sources[name].endswith("errors") else sources[name].split(".")[1]
+                homes[f"{module}.{name}"] = _OTHER_HOMES.get(home, home)
     return homes
 
 
-_HOMES_OF_PRIVATE = {"_core": "stores", "_io": "stores"}
+def _find_sources(package: ModuleType) -> dict[str, str]:
+    """Return the module from which a package imports each name."""
+    nodes = ast.walk(ast.parse(inspect.getsource(package)))
+    imports = (node for node in nodes if isinstance(node, ast.ImportFrom) and node.module)
+    return {alias.asname or alias.name: str(node.module) for node in imports for alias in node.names}
 
 
 def link_entries(page: str) -> str:
