@@ -144,7 +144,9 @@ def draw_components() -> Figure:
 def draw_barcodes() -> Figure:
     """Draw the bars of evenly spread points and of points in tight groups."""
     rng = np.random.default_rng(_SEED)
-    even = np.stack(np.meshgrid(np.arange(8.0), np.arange(8.0)), -1).reshape(-1, 2) + 0.15 * rng.standard_normal((64, 2))
+    even = np.stack(np.meshgrid(np.arange(8.0), np.arange(8.0)), -1).reshape(-1, 2) + 0.15 * rng.standard_normal(
+        (64, 2)
+    )
     centers = 3.0 * np.array([[0, 0], [1, 0], [2, 0], [0, 1], [1, 1], [2, 1]])
     grouped = centers[np.arange(64) % 6] + 0.25 * rng.standard_normal((64, 2))
     series, ranks = [], np.arange(1, 64)

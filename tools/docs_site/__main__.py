@@ -22,6 +22,12 @@ from tools.docs_site.staging import ROOT, stage
 
 _FOLDER = ROOT / "out" / "docs"
 _WORKER = "https://unpkg.com/iframe-worker/shim"
+_NESTED_NAV = re.compile(
+    r'(<nav class="md-nav"[^>]*?) aria-labelledby="[^"]+"([^>]*>\s*<label class="md-nav__title"[^>]*>.*?</span>\s*)([^<\n]+)',
+    re.S,
+)
+"""A nested navigation and its title; the theme names it after another label, which has no text."""
+
 _HERE = Path(__file__).parent
 
 
@@ -29,7 +35,9 @@ def build(folder: Path) -> list[str]:
     """Build the site in `folder`/site; return the problems of the finished pages."""
     stage(folder)
     zensical = Path(sys.executable).with_name("zensical")
-    run = subprocess.run([zensical, "build", "--strict", "--clean", "--config-file", "mkdocs.yml"], cwd=folder, check=False)
+    run = subprocess.run(
+        [zensical, "build", "--strict", "--clean", "--config-file", "mkdocs.yml"], cwd=folder, check=False
+    )
     if run.returncode:
         return ["zensical did not build the site; see above"]
     site = folder / "site"
@@ -39,7 +47,7 @@ def build(folder: Path) -> list[str]:
     for path in pages:
         up = "../" * (len(path.relative_to(site).parts) - 1)
         text = path.read_text("utf-8").replace(_WORKER, f"{up}assets/javascripts/iframe-worker.js")
-        path.write_text(text, "utf-8")
+        path.write_text(_NESTED_NAV.sub(r'\1 aria-label="\3 pages"\2\3', text), "utf-8")
     return list(find_problems(site, pages))
 
 

@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 import typer
+from tools.api_page import public_modules
 
 import isoscope
 from isoscope._report.cards import draw_meter
 from isoscope.auditing.finding import Finding
 from isoscope.auditing.findings import FINDINGS
 from isoscope.cli.main import app
-from tools.api_page import public_modules
 
 PACKAGES = {
     "auditing": "Audits",
@@ -164,7 +164,8 @@ def _render_options(parameters: Iterable[Any], context: Any, title: str, level: 
         heading = "Arguments" if is_argument else getattr(each, "rich_help_panel", None) or title
         groups.setdefault(heading, []).append(record)
     for heading, records in groups.items():
-        yield f"{'#' * level} {heading}\n\n| | |\n|---|---|"
+        kind = "argument" if heading == "Arguments" else "option"
+        yield f"{'#' * level} {heading}\n\n| {kind} | meaning |\n|---|---|"
         for term, text in records:
             yield f"| `{_escape(re.sub(r' <list.*', '', term))}` | {_escape_text(text)} |"
         yield ""
@@ -222,7 +223,9 @@ def _render_example(finding: Finding, data: str) -> str:
     meter = draw_meter(finding)
     assert meter is not None
     value = f"<strong>{finding.shown}</strong> {f'[{finding.interval}]' if finding.interval else ''}"
-    caption = f"{finding.title}: {value} · {finding.verdict} · {finding.range}. Source: {finding.judged.source}. {data}"
+    caption = (
+        f"Example: {value} · {finding.verdict} · {finding.range}. Source of the range: {finding.judged.source}. {data}"
+    )
     return f'<figure class="finding">{meter}<figcaption>{caption}</figcaption></figure>'
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from tools.docs_site import reference
 
 from isoscope._report.html import read_resources
-from tools.docs_site import reference
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -41,6 +41,7 @@ def stage(folder: Path) -> None:
             path.write_text(_adapt(path.read_text("utf-8"), path.relative_to(source), source), "utf-8")
     (source / "assets").mkdir(exist_ok=True)
     (source / "assets" / "site.css").write_text(site_styles(), "utf-8")
+    shutil.copy(Path(__file__).with_name("site.js"), source / "assets")
     config = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
     config["nav"] = expand_navigation(config["nav"], source)
     config["docs_dir"], config["site_dir"] = "docs", "site"
@@ -180,6 +181,5 @@ def site_styles() -> str:
     meters = [line for line in read_resources("page.css").splitlines(keepends=True) if line.startswith(names)]
     own = (Path(__file__).parent / "site.css").read_text("utf-8")
     return (
-        f"[data-md-color-scheme] {{{light}}}\n"
-        f"[data-md-color-scheme=slate] {{{dark}}}\n" + "".join(meters) + "\n" + own
+        f"[data-md-color-scheme] {{{light}}}\n[data-md-color-scheme=slate] {{{dark}}}\n" + "".join(meters) + "\n" + own
     )
