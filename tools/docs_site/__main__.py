@@ -23,7 +23,8 @@ from tools.docs_site.staging import ROOT, stage
 _FOLDER = ROOT / "out" / "docs"
 _WORKER = "https://unpkg.com/iframe-worker/shim"
 _NESTED_NAV = re.compile(
-    r'(<nav class="md-nav"[^>]*?) aria-labelledby="[^"]+"([^>]*>\s*<label class="md-nav__title"[^>]*>.*?</span>\s*)([^<\n]+)',
+    r'(<nav class="md-nav"[^>]*?) aria-labelledby="[^"]+"'
+    r'([^>]*>\s*<label class="md-nav__title"[^>]*>.*?</span>\s*)([^<\n]+)',
     re.S,
 )
 """A nested navigation and its title; the theme names it after another label, which has no text."""
