@@ -138,8 +138,9 @@ def test_notebooks_become_pages(tmp_path):
             "source": "print(1)",
             "outputs": [
                 {"text": ["1\n"]},
-                {"data": {"text/html": "<b>2</b>", "text/plain": "2"}},
+                {"data": {"text/html": "<script>2</script>", "text/plain": "2"}},
                 {"data": {"image/png": "aGk=", "text/plain": "3"}},
+                {"data": {"text/html": ["<b>4\n", "\n", "</b>"], "text/plain": "4"}},
             ],
         },
     ]
@@ -149,7 +150,8 @@ def test_notebooks_become_pages(tmp_path):
     assert page.startswith(
         "# Title\nText\n\n[Download this notebook](n.ipynb)\n\n```python\nprint(1)\n```\n\n```text\n1"
     )
-    assert "<b>2</b>" in (tmp_path / "n-1-1.html").read_text("utf-8")
+    assert "<script>2</script>" in (tmp_path / "n-1-1.html").read_text("utf-8")
+    assert '<div class="output">\n<b>4\n</b>\n</div>' in page
     assert (tmp_path / "n-1-2.png").read_bytes() == b"hi"
 
 

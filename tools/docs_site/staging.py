@@ -147,9 +147,13 @@ def convert_notebook(path: Path) -> None:
 
 def _convert_output(output: dict[str, Any], stem: Path) -> Iterator[str]:
     data = {kind: "".join(text) if isinstance(text, list) else text for kind, text in output.get("data", {}).items()}
-    if "text/html" in data:
+    html = data.get("text/html", "")
+    if html and not re.search(r"<(script|html|style)\b", html):
+        lines = [line for line in html.splitlines() if line.strip()]  # an empty line would end the block
+        yield "\n".join(['<div class="output">', *lines, "</div>"])
+    elif html:
         page = stem.with_suffix(".html")
-        page.write_text(_NOTEBOOK_OUTPUT.format(data["text/html"]), "utf-8")
+        page.write_text(_NOTEBOOK_OUTPUT.format(html), "utf-8")
         yield f'<iframe class="output" src="{page.name}" title="Output of the cell above" loading="lazy"></iframe>'
     elif "image/svg+xml" in data:
         stem.with_suffix(".svg").write_text(data["image/svg+xml"], "utf-8")
