@@ -5,7 +5,7 @@ PIP = bin/pip install --quiet --disable-pip-version-check --constraint constrain
 # Two test processes run at once. torch and scikit-learn get one core each; otherwise their threads compete.
 ONE_EACH = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=2
 
-.PHONY: demo test test-lowest test-nightly lint bench bench-scale advisor calibration calibration-full calibration-audit calibration-rows calibration-threshold calibration-same calibration-compress registry regularizers regularizer-weights collapse-calibration estimators studies structure notebooks golden mutants stress dist check-workflows coverage clean
+.PHONY: demo test test-lowest test-nightly lint bench bench-scale advisor calibration calibration-full calibration-audit calibration-rows calibration-threshold calibration-same calibration-compress registry regularizers regularizer-weights collapse-calibration estimators studies structure notebooks golden mutants stress dist check-workflows coverage docs docs-serve clean
 
 demo: .venv-demo/done
 	.venv-demo/bin/isoscope demo
@@ -182,6 +182,14 @@ coverage: .venv-test/done
 	.venv-test/$(PIP) pytest-cov
 	$(ONE_EACH) .venv-test/bin/python -m pytest -n 2 --dist loadgroup --cov isoscope --cov-report html:out/coverage --cov-report term
 
+# The documentation site in out/docs/site, from docs/ and from the code; broken links and anchors fail. `make docs-serve`
+# then serves it on http://localhost:8000.
+docs: .venv-docs/done
+	.venv-docs/bin/python -m tools.docs_site
+
+docs-serve: .venv-docs/done
+	.venv-docs/bin/python -m tools.docs_site --serve
+
 .venv-build/done: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-build
 	.venv-build/$(PIP) build twine check-jsonschema zizmor
@@ -195,6 +203,11 @@ coverage: .venv-test/done
 .venv-test/done: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-test
 	.venv-test/$(PIP) --editable '.[test,lint]'
+	touch $@
+
+.venv-docs/done: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/$(PIP) --editable '.[docs]'
 	touch $@
 
 .venv-bench/done: pyproject.toml constraints.txt
@@ -228,4 +241,4 @@ $(LOWEST)/sentences/done: $(LOWEST_FILES)
 	touch $@
 
 clean:
-	rm -rf .venv-demo .venv-test .venv-bench .venv-lowest .venv-build .venv-wheel
+	rm -rf .venv-demo .venv-test .venv-docs .venv-bench .venv-lowest .venv-build .venv-wheel

@@ -283,11 +283,11 @@ HEADS = {
 
 
 def example(path: Path, top: int) -> str:
-    """Return the worst rows of a file, as the terminal shows them."""
+    """Return the worst rows of a file without their texts, as the terminal shows them."""
     from isoscope._report.row_lists import render_worst_text
     from isoscope._report.terminal import to_plain_text
 
-    worst = isoscope.audit(path, rows=True, top=top).worst
+    worst = isoscope.audit(path, rows=True, top=top).without_texts().worst
     return f"```text\n{to_plain_text(render_worst_text(worst), 100)}\n```"
 
 
