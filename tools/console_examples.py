@@ -2,8 +2,8 @@
 
     python tools/console_examples.py            # write the current outputs into the pages
 
-An example is a block of type `console` that starts with "$ isoscope" and shows an output. The commands run at 80 columns
-in a folder with the files of `isoscope demo`. A last line "…" stands for the rest of the output.
+An example is a block of type `console` that starts with "$ isoscope" and shows an output. The commands run at 80
+columns in a folder with the files of `isoscope demo`. A last line "…" stands for the rest of the output.
 """
 
 from __future__ import annotations
