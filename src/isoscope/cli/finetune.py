@@ -373,6 +373,8 @@ def _render_result(result: FineTuning) -> Group:
     from rich.console import Group
     from rich.text import Text
 
+    from isoscope._report.terminal import Paragraph
+
     settings = result.settings
     name = Path(settings.model).name or settings.model
     seeds = "seed" if len(result.seeds) == 1 else "seeds"
@@ -382,17 +384,19 @@ def _render_result(result: FineTuning) -> Group:
         f"{plural(settings.steps, 'step')}",
     )
     note = Text("± is the standard deviation over the seeds" if len(result.seeds) > 1 else "", "dim")
-    verdict = Text(render("FineTuning", "headline", result), "bold" if all(result.learned) else "bold red")
+    verdict = Paragraph(render("FineTuning", "headline", result), "bold" if all(result.learned) else "bold red")
     notes = [*render("FineTuning", "term", result), *result.notes]
-    return Group(heading, verdict, Text(), _render_table(result), note, *(Text(each, "dim") for each in notes))
+    return Group(
+        verdict, Text(), heading, Text(), _render_table(result), note, *(Paragraph(each, "dim") for each in notes)
+    )
 
 
 def _render_table(result: FineTuning) -> Table:
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("", no_wrap=True)
-    for heading in ("at the start", "at the end", "mean of the last 30%"):
+    table.add_column("", overflow="fold")
+    for heading in ("at the\nstart", "at the\nend", "mean of\nthe last 30%"):
         table.add_column(heading, justify="right", no_wrap=True)
     start, final, late = _initial_values(result), result.final, result.late
     for score in result.scores:
