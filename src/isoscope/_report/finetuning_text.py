@@ -12,7 +12,7 @@ from rich.text import Text
 from isoscope._core.errors import plural
 from isoscope._report.html import join_markup, render_notebook_table, tag
 from isoscope._report.narrate import describe_term, finetuning_headline
-from isoscope._report.terminal import to_plain_text
+from isoscope._report.terminal import Paragraph, to_plain_text
 from isoscope.finetuning.result import Spread
 
 if TYPE_CHECKING:
@@ -26,12 +26,11 @@ _SHAPE_NAMES = {
     "silhouette": "silhouette of the classes",
 }
 
-
 _COLUMNS = ("at the start", "at the end", "mean of the last 30%")
 
 
 def render_finetuning_text(result: FineTuning) -> str:
-    """Return the settings, the verdict on the task, the scores and the shape of the last layer as plain text."""
+    """Return the verdict on the task, the settings, the scores and the shape of the last layer as plain text."""
     return to_plain_text(render_finetuning(result))
 
 
@@ -48,7 +47,7 @@ def render_finetuning_notebook(result: FineTuning) -> str:
 
 
 def render_finetuning(result: FineTuning) -> Group:
-    """Return the settings, and a table of the scores and the shape of the last layer."""
+    """Return the verdict on the task, the settings, and a table of the scores and the shape of the last layer."""
     settings = result.settings
     name = Path(settings.model).name or settings.model
     seeds = "seed" if len(result.seeds) == 1 else "seeds"
@@ -58,15 +57,17 @@ def render_finetuning(result: FineTuning) -> Group:
         f"{plural(settings.steps, 'step')}",
     )
     note = Text("± is the standard deviation over the seeds" if len(result.seeds) > 1 else "", "dim")
-    verdict = Text(finetuning_headline(result), "bold" if all(result.learned) else "bold red")
+    verdict = Paragraph(finetuning_headline(result), "bold" if all(result.learned) else "bold red")
     notes = [*describe_term(result), *result.notes]
-    return Group(heading, verdict, Text(), _render_table(result), note, *(Text(each, "dim") for each in notes))
+    return Group(
+        verdict, Text(), heading, Text(), _render_table(result), note, *(Paragraph(each, "dim") for each in notes)
+    )
 
 
 def _render_table(result: FineTuning) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("", no_wrap=True)
-    for heading in _COLUMNS:
+    table.add_column("", overflow="fold")
+    for heading in ("at the\nstart", "at the\nend", "mean of\nthe last 30%"):
         table.add_column(heading, justify="right", no_wrap=True)
     rows = _list_rows(result)
     for i, row in enumerate(rows):

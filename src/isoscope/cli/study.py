@@ -36,8 +36,19 @@ _STYLES = {"yes": "green", "partly": "yellow", "no": "red", "undecided": "blue",
 _LIST_WIDTH = 18  # width of a list of values in the table of parameters
 _HEADING_WIDTH = 10  # width of a word in a heading, if the cells below it are narrower
 
+
+def _complete_name() -> list[str]:
+    """Return the names of all studies, for the completion of the shell."""
+    from isoscope.studies.study import STUDIES
+
+    return list(STUDIES)
+
+
 _NameArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help="Name of a study; isoscope study list shows all names.")
+    str,
+    typer.Argument(
+        metavar="NAME", autocompletion=_complete_name, help="Name of a study; isoscope study list shows all names."
+    ),
 ]
 
 
@@ -45,17 +56,17 @@ _NameArgument = Annotated[
 def list_studies() -> None:
     """List the studies and their papers."""
     from rich.console import Group
-    from rich.table import Table
+    from rich.padding import Padding
     from rich.text import Text
 
     from isoscope.studies.study import STUDIES, study
 
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    parts: list[RenderableType] = []
     for name in STUDIES:
         paper = study(name).published.paper
-        table.add_row(Text(name, "bold"), f"{paper.authors} ({paper.year}): {paper.title}")
-    hint = "isoscope study show NAME describes a study; isoscope study run NAME -o DIR runs it"
-    show(Group(table, Text(), Text(hint, "dim")))
+        parts += [Text(name, "bold"), Padding(f"{paper.authors} ({paper.year}): {paper.title}", (0, 0, 0, 2))]
+    parts += [Text("\nNext:", "bold"), Text("  isoscope study show NAME"), Text("  isoscope study run NAME -o DIR")]
+    show(Group(*parts))
 
 
 @command(study_commands, _COMMANDS, "isoscope study show shrink-the-longest", name="show")
