@@ -108,4 +108,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # run_part then stops its processes
     sys.exit(main())

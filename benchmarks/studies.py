@@ -94,7 +94,7 @@ def main() -> None:
         lines.append(f"| {score} | {1000 * a:.0f} ms | {1000 * b:.0f} ms |")
     lines.append(
         f"| both | {1000 * statistics.median(own):.0f} ms | {1000 * statistics.median(published):.0f} ms, "
-        f"**{ratio:.1f}×** (target: {PROMISED:g}×) |"
+        f"**{ratio:.1f}×** (target: {PROMISED:g}×) {'✓' if ratio >= PROMISED else '✗'} |"
     )
     lines += [
         f"| the update itself | {1000 * median['update']:.0f} ms | |",

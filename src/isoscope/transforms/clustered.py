@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 _AUTO = range(2, 16)
 _LEAST_MOVE = 1e-4  # squared moves of centers, relative to the mean variance, as in scikit-learn
+_LEAST_ROWS = 64  # per cluster, of a sample on which k-means starts
 _LEAST_SHARE = 1e-3  # of the variance along the first component
+_TILE_BYTES = 2 * 2**20  # of rows in float64, which fit in the cache
 _ROWS_PER_THREAD = 500  # starting a thread takes as long as repairing a few hundred rows
 ScoreCoefficients = tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]
 
@@ -209,8 +211,7 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
             centers, precisions = found.means_, found.precisions_
             offsets = np.log(found.weights_) + 0.5 * np.log(precisions).sum(axis=1)
         elif k > 1:
-            start = moved[kmeans_plus_plus(moved, k, np.random.default_rng(seed))]
-            centers = run_lloyd(moved, start, least_move=_LEAST_MOVE * variance)[0].astype(np.float64)
+            centers = _k_means_centers(moved, k, _LEAST_MOVE * variance, np.random.default_rng(seed))
             precisions, offsets = np.ones_like(centers), np.zeros(k)
         self.centers_, self.precisions_, self.offsets_ = centers * unit + mean, precisions / unit**2, offsets
         return self._nearest(np, X)
@@ -249,7 +250,7 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
 
         if not is_numpy_array(X):
             return place(slice(None))
-        parts = list(tiles(X))
+        parts = list(tiles(X, nbytes=_TILE_BYTES))
         return np.concatenate(list(map_in_threads(place, parts, len(parts))))
 
     def score_coefficients(self) -> ScoreCoefficients:
@@ -406,6 +407,22 @@ class ClusterNull(ClusterCenter):
         own = graph.add("Equal", graph.add("Unsqueeze", codes, np.asarray([1])), owners)
         along = graph.add("MatMul", centered, flat.T.astype(np.float32))
         return graph.remove_directions(centered, flat, graph.add("Mul", along, graph.cast(own, np.float32)))
+
+
+def _k_means_centers(X: np.ndarray, k: int, least_move: float, rng: np.random.Generator) -> np.ndarray:
+    """Run k-means on a quarter of the rows if there are enough, and from the centers found there on all rows.
+
+    This takes half the time of a run on all rows, and the clusters are as tight.
+    """
+    start = None
+    if len(X) >= 4 * _LEAST_ROWS * k:
+        few = X[np.sort(rng.choice(len(X), len(X) // 4, replace=False))]
+        found, codes = run_lloyd(few, few[kmeans_plus_plus(few, k, rng)], least_move=least_move)
+        if len(np.unique(codes)) == k:  # a sample of many equal rows may lack some of the distinct ones
+            start = found
+    if start is None:
+        start = X[kmeans_plus_plus(X, k, rng)]
+    return run_lloyd(X, start, least_move=least_move)[0].astype(np.float64)
 
 
 def _score_coefficients(centers: np.ndarray, precisions: np.ndarray, offsets: np.ndarray) -> ScoreCoefficients:
