@@ -2,19 +2,24 @@
 PYTHON ?= python3
 PIP = bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-# Two test processes run at once. torch and scikit-learn get one core each; otherwise their threads compete.
-ONE_EACH = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=2
+# Two test processes run at once. torch and scikit-learn get one core each; otherwise their threads compete. Bytecode is
+# written even if PYTHONDONTWRITEBYTECODE is set: without it, each worker compiles all tests again in every run.
+ONE_EACH = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=2 PYTHONDONTWRITEBYTECODE=
 
 .PHONY: demo test test-lowest test-nightly lint bench bench-scale advisor calibration calibration-full calibration-audit calibration-rows calibration-threshold calibration-same calibration-compress registry regularizers regularizer-weights collapse-calibration estimators studies structure notebooks golden mutants stress dist check-workflows coverage docs docs-serve clean
 
 demo: .venv-demo/done
 	.venv-demo/bin/isoscope demo
 
+# mypy runs beside the tests; if it finds errors, they are printed last. make test [WORKERS=4]
+WORKERS = 2
 test: .venv-test/done
 	.venv-test/bin/ruff check .
 	.venv-test/bin/ruff format --check .
-	.venv-test/bin/mypy
-	$(ONE_EACH) .venv-test/bin/python -m pytest -n 2 --dist loadgroup --durations 30
+	@mkdir -p out; .venv-test/bin/mypy > out/mypy.txt 2>&1 & mypy=$$!; \
+	$(ONE_EACH) .venv-test/bin/python -m pytest -n $(WORKERS) --dist loadgroup --durations 30; status=$$?; \
+	wait $$mypy || { status=$$?; echo "mypy failed:"; cat out/mypy.txt; }; \
+	exit $$status
 
 # Damaged files, tampered results, kills, limits and hostile input (about 20 minutes); prints tried and failed for each.
 # make stress [SEED=1]

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,26 +38,53 @@ DTYPES = ["float32", "float64"]
 _SERVERS = {"client": ("tests/engines/", "tests/cli/test_engines.py"), "postgres": ("tests/",)}
 """Fixtures that start servers, and the tests that use them."""
 
+_BATCH = 25
+"""Tests that pytest-xdist sends to a worker at once. If it sent each test alone, workers would wait between tests."""
+
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run tests that share a server or an expensive fixture on one worker, and mark the tests that use `rng`."""
+    """Group the tests for pytest-xdist, and mark the tests that use `rng`."""
+    ungrouped: Counter[str] = Counter()
     for item in items:
         if "rng" in getattr(item, "fixturenames", ()):
             item.add_marker("seeded")
-        if item.get_closest_marker("xdist_group") is None and (group := _group_of(item)):
+        if item.get_closest_marker("xdist_group") is None:
+            file = item.nodeid.partition("::")[0]
+            group = _find_shared(item, file)
+            if group is None:
+                group = f"{file} {ungrouped[file] // _BATCH}"
+                ungrouped[file] += 1
             item.add_marker(pytest.mark.xdist_group(group))
 
 
-def _group_of(item: pytest.Item) -> str | None:
-    """Return the server that a test uses, else its file if it uses a fixture that is made once per file."""
+def _find_shared(item: pytest.Item, file: str) -> str | None:
+    """Return the server that a test uses, else its file if it uses a fixture that is created once per file."""
     for server, places in _SERVERS.items():
         if server in getattr(item, "fixturenames", ()) and item.nodeid.startswith(places):
             return server
     used = getattr(item, "_fixtureinfo", None)
     if used is None or all(each[-1].scope != "module" for each in used.name2fixturedefs.values()):
         return None
-    return item.nodeid.partition("::")[0]
+    return file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Survive tests that end their worker."""
+    if config.getoption("dist") != "loadgroup":
+        return None
+    from tests.scheduling import Scheduler
+
+    return Scheduler(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Remove the group that pytest-xdist appends to the names of tests, so that printed names can be run."""
+    worker = getattr(report, "node", None)  # only the controller sets it
+    if worker is not None and worker.config.option.dist == "loadgroup":
+        report.nodeid = report.nodeid.rpartition("@")[0]
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -8,6 +8,9 @@ from typing import Any, NoReturn
 
 import pytest
 
+STARTUP_SECONDS = 180
+"""The time within which a service must start. Starts take a few seconds, and a minute on a very busy machine."""
+
 
 def lack(reason: str) -> NoReturn:
     """Skip a test or module whose service is missing; fail if the environment variable CI is "true"."""

@@ -142,7 +142,7 @@ def test_two_distant_round_clusters():
     ("share", "verdict"), [(0.0, "ok"), (0.08, "ok"), (0.13, "look"), (0.45, "look"), (0.6, "bad")]
 )
 def test_partition_function_detects_common_direction_at_any_length(share, verdict):
-    X = np.sqrt(1 - share) * ball(4000, 32)
+    X = np.sqrt(1 - share) * ball(1000, 32)
     X += np.sqrt(share / 32)
     found = isoscope.audit(X)["partition_isotropy"]
     assert found.verdict == verdict

@@ -358,7 +358,7 @@ def test_progress_is_sent_while_a_command_runs(monkeypatch):
 
     class Work:
         progress = 0.5, "reading"
-        run = staticmethod(lambda: {"was_sent": received.wait(60)})
+        run = staticmethod(lambda: {"was_sent": received.wait(600)})
         cancel = staticmethod(lambda: None)
 
     class Context:
@@ -395,7 +395,7 @@ def test_stdout_is_only_the_protocol_and_the_end_of_input_ends_the_process(tmp_p
             process.stdin.write(json.dumps(line) + "\n")
         process.stdin.flush()
         answers = [json.loads(process.stdout.readline()) for _ in range(3)]
-        rest, errors = process.communicate(timeout=60)  # closes standard input
+        rest, errors = process.communicate(timeout=600)  # closes standard input
     assert {answer["id"] for answer in answers} == {1, 2, 3}
     assert next(answer for answer in answers if answer["id"] == 3)["result"]["isError"]
     assert rest == ""

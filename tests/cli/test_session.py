@@ -244,7 +244,7 @@ def run_with_address_space(limit, arguments):
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
 
 

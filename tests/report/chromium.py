@@ -16,7 +16,7 @@ from typing import Any
 from tests.services import lack
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-_PATIENCE = 600  # seconds of silence that end a hang
+_PATIENCE = 180  # seconds of silence that end a hang; a page takes a few seconds on a busy machine
 
 _KEYS = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Escape": 27, "Tab": 9}
 
@@ -107,6 +107,8 @@ class Chromium:
         until = time.monotonic() + _PATIENCE
         while not done():
             ready = select.select([self.open_readers], [], [], max(until - time.monotonic(), 0))[0]
+            if not ready:
+                self.process.kill()  # the next tests of this browser fail at once
             assert ready, f"Chromium said nothing for {_PATIENCE} seconds"
             part = os.read(self.open_readers, 1 << 20)
             assert part, "Chromium went away"

@@ -207,7 +207,7 @@ def test_server_that_does_not_answer(formats, server, monkeypatch):
     monkeypatch.setattr(remote, "_READ_SECONDS", 0.2)
     remote._filesystem.cache_clear()
     end = threading.Event()
-    monkeypatch.setattr(files, "handle", lambda request: end.wait(10))
+    monkeypatch.setattr(files, "handle", lambda request: end.wait(600))
     try:
         with pytest.raises(DatabaseError, match="did not answer within"):
             open_store(f"{address}/x.npy")

@@ -20,7 +20,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from tests.services import lack
+from tests.services import STARTUP_SECONDS, lack
 
 
 @contextmanager
@@ -36,7 +36,8 @@ def serving(folder: Any, port: int = 0) -> Iterator[str]:
     said = [program, "run", "--path", str(folder), "--host", "127.0.0.1", "--port", str(port)]
     server = subprocess.Popen(said, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        while server.poll() is None:
+        until = time.monotonic() + STARTUP_SECONDS
+        while server.poll() is None and time.monotonic() < until:
             with socket.socket() as door:
                 if door.connect_ex(("127.0.0.1", port)) == 0:
                     break

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.services import lack, require
+from tests.services import STARTUP_SECONDS, lack, require
 
 PASSWORD = "s3cr3t-Wort"
 
@@ -50,6 +50,7 @@ class Server:
             check=True,
             capture_output=True,
             cwd=self.folder,
+            timeout=STARTUP_SECONDS,
             **self._as,
         )
 
@@ -64,16 +65,22 @@ class Server:
                 cwd=self.folder,
                 **self._as,
             )
-        while self.process.poll() is None:
-            with suppress(Exception), self.connect():
+        until = time.monotonic() + STARTUP_SECONDS
+        while self.process.poll() is None and time.monotonic() < until:
+            with suppress(Exception), self.connect(STARTUP_SECONDS):
                 return
             time.sleep(0.05)
-        raise RuntimeError((self.folder / "log").read_text())
+        self.process.kill()
+        raise RuntimeError(f"PostgreSQL does not start:\n{(self.folder / 'log').read_text()}")
 
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGQUIT)
-            self.process.wait(600)
+            try:
+                self.process.wait(STARTUP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
 
     def remove(self) -> None:
         self.stop()
@@ -84,10 +91,10 @@ class Server:
         query = "&".join(f"{name}={value}" for name, value in said.items() if value)
         return f"postgresql://owner:{PASSWORD}@127.0.0.1:{self.port}/{database}" + ("?" + query if query else "")
 
-    def connect(self) -> Any:
+    def connect(self, seconds: int = 600) -> Any:
         import psycopg
 
-        return psycopg.connect(self.url(), autocommit=True, connect_timeout=600, options="-c lock_timeout=600s")
+        return psycopg.connect(self.url(), autocommit=True, connect_timeout=seconds, options="-c lock_timeout=600s")
 
     def run(self, *statements: str) -> list[tuple[Any, ...]]:
         """Run statements; gives the rows of the last."""
