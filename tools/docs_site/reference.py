@@ -167,7 +167,7 @@ def _render_options(parameters: Iterable[Any], context: Any, title: str, level: 
         kind = "argument" if heading == "Arguments" else "option"
         yield f"{'#' * level} {heading}\n\n| {kind} | meaning |\n|---|---|"
         for term, text in records:
-            yield f"| `{_escape(re.sub(r' <list.*', '', term))}` | {_escape_text(text)} |"
+            yield f"| `{re.sub(r' <list.*', '', term)}` | {_escape_text(text)} |"
         yield ""
 
 
@@ -189,10 +189,6 @@ def _clean(text: str | None) -> str:
 
 def _first_line(text: str | None) -> str:
     return _escape_text(_clean(text).split("\n")[0])
-
-
-def _escape(text: str) -> str:
-    return text.replace("|", "\\|")
 
 
 def _escape_text(text: str) -> str:
@@ -303,7 +299,7 @@ def _list_fields(schema: Mapping[str, Any], prefix: str) -> Iterator[str]:
 
 def _describe_type(field: Mapping[str, Any]) -> str:
     if "const" in field:
-        return f"`{json.dumps(field['const'])}`".replace("|", "\\|")
+        return f"`{json.dumps(field['const'])}`"
     if "enum" in field:
         return ", ".join(f"`{json.dumps(each)}`" for each in field["enum"])
     if "$ref" in field:

@@ -19,6 +19,8 @@ from isoscope._report.html import read_resources
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 _LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
+_SITE_LINK = re.compile(r"([\w ]*\w)<!-- site: (\S+) -->")
+"""A comment that makes the words before it a link to a generated page, which exists only on the site."""
 _FENCE = re.compile(r"^(```|~~~).*?^\1", re.M | re.S)
 
 
@@ -87,6 +89,7 @@ def _adapt(text: str, page: Path, source: Path) -> str:
         return f"\x00{len(fences) - 1}\x00"
 
     text = _FENCE.sub(keep, text)
+    text = _SITE_LINK.sub(r"[\1](\2)", text)
     text = _LINK.sub(lambda match: match[1] + _relocate(match[2], page, source) + match[3], text)
     text = re.sub(
         r"!\[([^\]]*(?:\[[^\]]*\][^\]]*)*)\]\(([^)\s]+\.svg)\)", lambda m: _two_schemes(m, page, source), text
