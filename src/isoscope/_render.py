@@ -7,6 +7,7 @@ Result classes import nothing from `_report`. Their methods (`__str__`, `_repr_h
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from isoscope._io.files import atomic_replace
 from isoscope._io.json import write_json
 
 if TYPE_CHECKING:
-    from isoscope._report.pictures import Pictures
+    from isoscope._report.pictures import PointCloud
     from isoscope._report.widget import PageWidget
 
 _RENDERERS = {
@@ -70,6 +71,11 @@ _RENDERERS = {
         "headline": "same_words.same_headline",
         "paragraph": "same_words.same_paragraph",
     },
+    "Store": {
+        "sample": "store_page.sample_store",
+        "notebook": "store_page.render_store_notebook",
+        "page": "store_page.render_store_page",
+    },
     "History": {
         "page": "training_page.render_training_page",
         "figure": "figures.save_profile",
@@ -104,7 +110,7 @@ class Displayed:
         """Return the page as HTML."""
         return str(render(type(self).__name__, "page", self))
 
-    def _drawn_sources(self) -> list[tuple[str, list[Pictures]]]:
+    def _drawn_sources(self) -> list[tuple[str, Sequence[PointCloud]]]:
         """Return the sources whose points are drawn on the page, with their drawn points."""
         return []
 
@@ -125,7 +131,7 @@ class Displayed:
                 from isoscope._report.widget import build_widget
             except ModuleNotFoundError as error:
                 raise MissingExtra(f'widgets need {error.name}: pip install "isoscope[notebook]"') from error
-            made = build_widget(type(self).__name__, self._render_page(), self._drawn_sources(), self._is_linked())
+            made = build_widget(self._render_page(), self._drawn_sources(), self._is_linked())
             self.__dict__["_widget"] = made
         return made
 

@@ -154,3 +154,45 @@ def test_short_tasks_show_no_bar(monkeypatch):
 )
 def test_time_left_is_in_seconds_below_two_minutes_and_in_hours_from_one_hour(seconds, text):
     assert progress.format_time_left(seconds) == text
+
+
+@pytest.mark.parametrize(("front_end", "shows"), [("script", False), ("prompt", True), ("jupyter", True)])
+def test_progress_is_shown_by_default_where_somebody_waits(monkeypatch, front_end, shows):
+    monkeypatch.setattr(progress, "find_front_end", lambda: front_end)
+    with progress.show_progress(None) as report:
+        assert isinstance(report, progress.ProgressBar) is shows
+    with progress.show_progress(False) as report:
+        assert report is progress.ignore_progress
+
+
+def test_a_stage_is_not_drawn_more_often_than_needed(monkeypatch):
+    monkeypatch.setattr(progress, "_SHOW_DELAY", 0)
+    monkeypatch.setattr(progress, "_UPDATE_INTERVAL", 1000)
+    drawn = []
+    bar = progress.ProgressBar()
+    bar.view = type("View", (), {"update": lambda self, stage, share, notes: drawn.append((stage, share))})()
+    for share in (0.1, 0.2, 0.3):
+        bar("reading", 1, share)
+    bar("sorting", 1, 0.5)
+    assert drawn == [("reading", 0.1), ("sorting", 0.5)]
+
+
+def test_marimo_gets_a_bar_that_is_removed(monkeypatch):
+    seen = []
+
+    class Context:
+        def __enter__(self):
+            return types.SimpleNamespace(update=lambda steps, title, subtitle: seen.append((steps, title, subtitle)))
+
+        def __exit__(self, *error):
+            seen.append("removed")
+
+    fake = types.ModuleType("marimo")
+    fake.status = types.SimpleNamespace(progress_bar=lambda **options: seen.append(options["total"]) or Context())
+    monkeypatch.setitem(sys.modules, "marimo", fake)
+    monkeypatch.setattr(progress, "find_front_end", lambda: "marimo")
+    monkeypatch.setattr(progress, "_SHOW_DELAY", 0)
+    with progress.ProgressBar() as bar:
+        bar("reading", 5, 0.25, "a note")
+        bar("writing", 5, 1.0)
+    assert seen == [1000, (250, "reading", "a note"), (750, "writing", ""), "removed"]

@@ -17,7 +17,7 @@ from isoscope.auditing.findings.frequency import KINDS
 
 if TYPE_CHECKING:
     from isoscope._report.html import Markup
-    from isoscope._report.pictures import Pictures
+    from isoscope._report.pictures import PointCloud
 
 
 MAX_GROUPS = 20
@@ -111,7 +111,7 @@ class ContinuousColoring:
         return {"key": self.key, "title": self.title, "values": values, "low": low, "high": high, "log": self.log}
 
 
-def find_colorings(p: Pictures) -> list[CategoricalColoring | ContinuousColoring]:
+def find_colorings(p: PointCloud) -> list[CategoricalColoring | ContinuousColoring]:
     """Return the ways to color the points."""
     colorings: list[CategoricalColoring | ContinuousColoring] = []
     if p.labels is not None and len(p.label_names):
@@ -136,7 +136,7 @@ def _cluster_coloring(codes: np.ndarray) -> CategoricalColoring:
     return CategoricalColoring("clusters", "Cluster", names, np.append(place, -1)[codes], "not clustered")
 
 
-def find_shared_colorings(clouds: Sequence[Pictures]) -> list[list[CategoricalColoring | ContinuousColoring]]:
+def find_shared_colorings(clouds: Sequence[PointCloud]) -> list[list[CategoricalColoring | ContinuousColoring]]:
     """Return the ways to color several clouds; a label, kind or frequency has the same color in all of them.
 
     Clusters and lengths are separate for each cloud: clusters are numbered by size, and lengths run from the shortest
@@ -242,7 +242,7 @@ def _render_swatch(slot: int) -> Markup:
 _WIDTH, _HEIGHT = 1000, 620
 
 
-def render_point_cloud(p: Pictures, identity: str, name: str, total: int) -> tuple[Markup, str]:
+def render_point_cloud(p: PointCloud, identity: str, name: str, total: int) -> tuple[Markup, str]:
     """Return the point cloud of one space, and its caption."""
     caption = format_caption(p, total)
     ways = find_colorings(p)
@@ -358,11 +358,11 @@ def render_interactive_cloud(
     )
 
 
-def format_caption(p: Pictures, total: int) -> str:
+def format_caption(p: PointCloud, total: int) -> str:
     """Return a caption with the number of drawn points and the variance that the drawn components explain."""
     drawn = len(p.points)
     count = f"All {total:,} vectors are drawn" if drawn >= total else f"{drawn:,} of {total:,} vectors are drawn"
-    directions = min(3, len(p.activation_mean))
+    directions = min(3, p.dimensions)
     shares = [format_number(float(share), "share") for share in p.explained_variance[:directions]]
     together = format_number(min(float(p.explained_variance.sum()), 1.0), "share")
     return (
@@ -384,7 +384,7 @@ def render_button_group(name: str, kind: str, options: Sequence[tuple[str, str]]
 _SMALL_POINTS = 1_000  # points of a small view
 
 
-def draw_small_cloud(p: Pictures) -> Markup:
+def draw_small_cloud(p: PointCloud) -> Markup:
     """Draw the two leading principal components as a small picture without controls."""
     few = subsample_points(p, _SMALL_POINTS)
     way, own = find_colorings(p)[0], find_colorings(few)[0]
@@ -397,7 +397,7 @@ def draw_small_cloud(p: Pictures) -> Markup:
 
 
 def _draw_static_cloud(
-    p: Pictures, way: CategoricalColoring | ContinuousColoring, caption: str, class_: str = "still"
+    p: PointCloud, way: CategoricalColoring | ContinuousColoring, caption: str, class_: str = "still"
 ) -> Markup:
     """Draw the two leading principal components as a static picture, for print and for browsers without scripts."""
     x, y = p.points[:, 0], -p.points[:, 1]
@@ -458,7 +458,7 @@ def draw_points(
     return paths
 
 
-def _axis_names(p: Pictures) -> list[str]:
+def _axis_names(p: PointCloud) -> list[str]:
     """Return the names of the components that have variance."""
     return [
         f"component {i + 1}: {format_number(share, 'share')}"
@@ -467,7 +467,7 @@ def _axis_names(p: Pictures) -> list[str]:
     ]
 
 
-def encode_cloud(p: Pictures, ways: Sequence[CategoricalColoring | ContinuousColoring]) -> dict[str, Any]:
+def encode_cloud(p: PointCloud, ways: Sequence[CategoricalColoring | ContinuousColoring]) -> dict[str, Any]:
     """Return the data for the script; coordinates are 16-bit integers, scaled to a maximum of 32767."""
     greatest = float(np.abs(p.points).max(initial=0)) or 1.0
     coordinates = np.rint(p.points / greatest * 32767).astype("<i2")

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from isoscope._core.errors import TooFewRowsError
 from isoscope._core.pairs import nearest_neighbors
 from isoscope.auditing import nulls
 from isoscope.auditing.findings.frequency import are_words, replace_zeros, token_kinds
 from isoscope.auditing.passes import RowScaling
 from isoscope.metrics.topology import select_bars
+from isoscope.stores.sampling import Sampler
 
 if TYPE_CHECKING:
     from isoscope.auditing.finding import Finding
     from isoscope.auditing.measure import Measurements
     from isoscope.stores.sampling import Sample
+    from isoscope.stores.store import Store
 
 MAX_POINTS = 3_000
 """The largest number of points that are drawn; the caption states the total."""
@@ -26,11 +29,46 @@ NEIGHBORS = 10
 
 _MAX_TEXT_LENGTH = 160  # characters of a point's text
 _BINS = 200
+_MIN_POINTS = 3
 
 
-@dataclass(frozen=True)
-class Pictures:
-    """The arrays to draw; shares add up to 1, and codes start at 0."""
+@dataclass(frozen=True, kw_only=True)
+class PointCloud:
+    """The points of a cloud, and what is known about each; codes start at 0."""
+
+    dimensions: int
+    """The number of dimensions of the space."""
+    points: np.ndarray
+    """(m, 3): projections of the centered rows onto the leading principal components."""
+    explained_variance: np.ndarray
+    """(3,): the share of the variance that each of these components explains."""
+    rows: np.ndarray
+    """(m,): row numbers of the points in the store."""
+    lengths: np.ndarray
+    text: list[str] | None = None
+    labels: np.ndarray | None = None
+    """(m,) codes into `label_names`."""
+    label_names: list[str] = field(default_factory=list)
+    clusters: np.ndarray | None = None
+    """(m,) codes; −1 for a point that was not clustered. None if there is a single cluster."""
+    frequency: np.ndarray | None = None
+    """(m,) frequency of each point: from its column, or else the number of occurrences of its type."""
+    kinds: np.ndarray | None = None
+    """(m,) codes into `KINDS`; None if the rows are not tokens or words, or all of one kind."""
+    neighbors: np.ndarray | None = None
+    """(m, k): positions of the nearest other points in the full space, nearest first; −1 where fewer are known. None if
+    neighbors were not measured."""
+    neighbor_scores: np.ndarray | None = None
+    """(m, k): the cosine with each of these points, or the distance if neighbors are found by distance."""
+    neighbor_metric: str = "cosine"
+    """How neighbors are compared: "cosine" or "euclidean"."""
+    ids: np.ndarray | None = None
+    """(m,): the ids of the points, if the source has ids."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pictures(PointCloud):
+    """The arrays to draw for an audit: the points, and the data of the charts; shares add up to 1."""
 
     spectrum_raw: np.ndarray
     """Each direction's share of Σ‖x‖², largest first."""
@@ -55,37 +93,14 @@ class Pictures:
     """Standard deviation of each coordinate."""
     rogue_dimensions: list[int]
     """The coordinates to number in the chart."""
-    points: np.ndarray
-    """(m, 3): projections of the centered rows onto the leading principal components."""
-    explained_variance: np.ndarray
-    """(3,): the share of the variance that each of these components explains."""
-    rows: np.ndarray
-    """(m,): row numbers of the points in the store."""
-    lengths: np.ndarray
-    text: list[str] | None
-    labels: np.ndarray | None
-    """(m,) codes into `label_names`."""
-    label_names: list[str]
-    clusters: np.ndarray | None
-    """(m,) codes; −1 for a point that was not clustered. None if there is a single cluster."""
-    frequency: np.ndarray | None
-    """(m,) frequency of each point: from its column, or else the number of occurrences of its type."""
-    kinds: np.ndarray | None
-    """(m,) codes into `KINDS`; None if the rows are not tokens or words, or all of one kind."""
-    neighbors: np.ndarray | None
-    """(m, k): positions of the nearest other points in the full space, nearest first; −1 where fewer are known. None if
-    neighbors were not measured."""
-    neighbor_scores: np.ndarray | None
-    """(m, k): the cosine with each of these points, or the distance if neighbors are found by distance."""
-    neighbor_metric: str
-    """How neighbors are compared: "cosine" or "euclidean"."""
     bars: np.ndarray
     """Lengths of the bars of a sample, longest first."""
     n_significant_bars: int
     """Number of bars that stand out from noise."""
     bar_rows: int
-    ids: np.ndarray | None = None
-    """(m,): the ids of the points, if the source has ids."""
+
+
+CloudT = TypeVar("CloudT", bound=PointCloud)
 
 
 def build_pictures(m: Measurements, findings: list[Finding]) -> Pictures:
@@ -106,6 +121,7 @@ def build_pictures(m: Measurements, findings: list[Finding]) -> Pictures:
     neighbors, scores = _point_neighbors(m, at)
     rogue = next((f for f in findings if f.name == "rogue_dimensions"), None)
     return Pictures(
+        dimensions=m.d,
         spectrum_raw=raw / max(raw.sum(), 1e-300),
         spectrum_centered=centered / trace,
         spectrum_null=nulls.spectrum(m.n, m.d),
@@ -137,8 +153,8 @@ def build_pictures(m: Measurements, findings: list[Finding]) -> Pictures:
     )
 
 
-def subsample_points(p: Pictures, count: int) -> Pictures:
-    """Return the pictures with at most `count` points; clouds of equal size keep the same rows."""
+def subsample_points(p: CloudT, count: int) -> CloudT:
+    """Return the cloud with at most `count` points; clouds of equal size keep the same rows."""
     if len(p.points) <= count:
         return p
     at = np.sort(np.random.default_rng(0).permutation(len(p.points))[:count])
@@ -149,6 +165,47 @@ def subsample_points(p: Pictures, count: int) -> Pictures:
             p.neighbors[at], fewer["neighbor_scores"], at, len(p.points), p.neighbors.shape[1]
         )
     return replace(p, text=None if p.text is None else [p.text[i] for i in at.tolist()], **fewer)
+
+
+def sample_points(store: Store) -> PointCloud:
+    """Return a random sample of the points of a store, read in one pass; the neighbors are those within the sample."""
+    sampler = Sampler(MAX_POINTS, 0)
+    roles = [role for role in ("labels", "text", "ids") if role in store.columns]
+    for batch in store.batches(columns=roles):
+        sampler.offer(batch)
+    sample = sampler.sample() if sampler.pool_size else None
+    if sample is None or len(sample) < _MIN_POINTS:
+        raise TooFewRowsError(
+            f"{store.name} has fewer than {_MIN_POINTS} finite rows: a cloud needs at least that many"
+        )
+    vectors = sample.vectors.astype(np.float64)
+    centered = vectors - vectors.mean(axis=0)
+    left, scales, _ = np.linalg.svd(centered, full_matrices=False)
+    k = min(3, int((scales > 1e-9 * scales[0]).sum()))
+    points, explained = np.zeros((len(vectors), 3)), np.zeros(3)
+    points[:, :k] = left[:, :k] * scales[:k]
+    explained[:k] = scales[:k] ** 2 / max(float((scales**2).sum()), 1e-300)
+    lengths = np.linalg.norm(vectors, axis=1)
+    count = min(NEIGHBORS, len(vectors) - 1)
+    units = vectors / np.where(lengths > 0, lengths, 1.0)[:, None]
+    distances, neighbors = nearest_neighbors(units, count)
+    names, codes = None, None
+    if "labels" in sample.columns:
+        names, codes = np.unique(sample.columns["labels"], return_inverse=True)
+    text = sample.columns.get("text")
+    return PointCloud(
+        dimensions=store.dim,
+        points=points,
+        explained_variance=explained,
+        rows=sample.rows,
+        lengths=lengths,
+        text=None if text is None else [_truncate_text(entry) for entry in text],
+        labels=codes,
+        label_names=[] if names is None else [_truncate_text(name) for name in names],
+        neighbors=neighbors,
+        neighbor_scores=1 - distances**2 / 2,
+        ids=sample.columns.get("ids"),
+    )
 
 
 def _point_neighbors(m: Measurements, at: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:

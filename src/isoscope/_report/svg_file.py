@@ -12,7 +12,7 @@ from isoscope._report.html import Markup, join_markup, read_resources, tag
 from isoscope._report.svg import draw_mark
 
 if TYPE_CHECKING:
-    from isoscope._report.pictures import Pictures
+    from isoscope._report.pictures import PointCloud
     from isoscope._report.svg import Chart, Line
 
 PANEL_WIDTH, PANEL_HEIGHT, LEFT, TOP, GAP = 400, 240, 64, 44, 70
@@ -101,11 +101,11 @@ def render_chart_image(chart: Chart) -> Markup:
     return _render_image(file, f"{chart.title}. {chart.description}")
 
 
-def render_cloud_image(pictures: Pictures, name: str) -> Markup:
+def render_cloud_image(cloud: PointCloud, name: str) -> Markup:
     """Return the points along two principal components as an image for a notebook."""
-    cloud = Markup(draw_small_cloud(pictures).replace("<svg ", '<svg x="8" y="40" width="472" height="293" ', 1))
+    drawing = Markup(draw_small_cloud(cloud).replace("<svg ", '<svg x="8" y="40" width="472" height="293" ', 1))
     title = tag("text", f"Points of {name}", x=16, y=24, class_="title")
-    file = render_svg_file(f"Points of {name}", 488, 342, title, cloud, dark=False)
+    file = render_svg_file(f"Points of {name}", 488, 342, title, drawing, dark=False)
     return _render_image(file, f"Points of {name} along two principal components")
 
 

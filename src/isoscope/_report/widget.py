@@ -13,7 +13,7 @@ from isoscope._core.errors import ParameterError
 from isoscope._report.html import read_resources, wrap_scripts
 
 if TYPE_CHECKING:
-    from isoscope._report.pictures import Pictures
+    from isoscope._report.pictures import PointCloud
 
 _SCRIPTS = ("cloud.js", "gallery.js", "page.js", "copy.js")
 _DARK = re.compile(r"@media screen and \(prefers-color-scheme: dark\) \{\s*:root \{([^}]*)\}\s*\}")
@@ -35,8 +35,8 @@ _WIDGET_STYLE = """
 """
 
 
-_OPEN = {"Audit": ["pictures"], "Comparison": ["pictures"], "GroupedAudit": ["courses", "clouds"]}
-"""The sections of a page that are not folded; of other pages, the first section."""
+_OPEN = ["pictures", "courses", "clouds"]
+"""The sections that are not folded: point clouds, and charts by group. If a page has none of them, its first one."""
 
 
 class _Rows(traitlets.List[int]):
@@ -87,7 +87,7 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
         return [ids[row] for row in self.selected if row in ids]
 
 
-def build_widget(kind: str, page: str, drawn: Sequence[tuple[str, Sequence[Pictures]]], linked: bool) -> PageWidget:
+def build_widget(page: str, drawn: Sequence[tuple[str, Sequence[PointCloud]]], linked: bool) -> PageWidget:
     """Return the widget of a page.
 
     `drawn` contains the drawn points of each source. If the sources are `linked`, their rows are the same, and a
@@ -97,7 +97,7 @@ def build_widget(kind: str, page: str, drawn: Sequence[tuple[str, Sequence[Pictu
     widget = PageWidget(
         _style=style,
         _content=content,
-        _open=_OPEN.get(kind, []),
+        _open=_OPEN,
         _linked=linked,
         _sources=[name for name, _ in drawn],
         source=drawn[0][0] if drawn else "",

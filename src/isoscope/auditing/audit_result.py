@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from isoscope._core.types import Verdict
-    from isoscope._report.pictures import Pictures
+    from isoscope._report.pictures import Pictures, PointCloud
     from isoscope.auditing.causes import Cause
     from isoscope.auditing.measure import Measurements
     from isoscope.auditing.row_table import RowTable
@@ -156,7 +156,7 @@ class Audit(Displayed):
     def _render_page(self) -> str:
         return str(render("Audit", "page", [self]))
 
-    def _drawn_sources(self) -> list[tuple[str, list[Pictures]]]:
+    def _drawn_sources(self) -> list[tuple[str, Sequence[PointCloud]]]:
         return [] if self.pictures is None else [(self.source, [self.pictures])]
 
     # JSON and HTML

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from string import ascii_uppercase
@@ -19,7 +19,7 @@ from isoscope.auditing.finding import VERDICTS
 
 if TYPE_CHECKING:
     from isoscope._core.types import Verdict
-    from isoscope._report.pictures import Pictures
+    from isoscope._report.pictures import PointCloud
     from isoscope.auditing.audit_result import Audit
     from isoscope.auditing.compare import Agreement
 
@@ -94,7 +94,7 @@ class Comparison(Displayed):
     def __str__(self) -> str:
         return str(render("Comparison", "text", self))
 
-    def _drawn_sources(self) -> list[tuple[str, list[Pictures]]]:
+    def _drawn_sources(self) -> list[tuple[str, Sequence[PointCloud]]]:
         names = [audit.source for audit in self.audits]
         if len(set(names)) < len(names):  # two arrays have the same name
             names = [f"{letter}: {name}" for letter, name in zip(ascii_uppercase, names, strict=False)]

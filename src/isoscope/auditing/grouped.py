@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from isoscope._core.types import Verdict
-    from isoscope._report.pictures import Pictures
+    from isoscope._report.pictures import PointCloud
     from isoscope.auditing.by_group import GroupMeasurements
     from isoscope.auditing.finding import Finding
     from isoscope.auditing.grouping import Grouping
@@ -173,7 +173,7 @@ class GroupedAudit(Displayed):
     def _render_page(self) -> str:
         return str(render("GroupedAudit", "page", [self]))
 
-    def _drawn_sources(self) -> list[tuple[str, list[Pictures]]]:
+    def _drawn_sources(self) -> list[tuple[str, Sequence[PointCloud]]]:
         return [(self.source, [audit.pictures for audit in self.groups.values() if audit.pictures is not None])]
 
     def plot(self, finding: str, ax: Axes | None = None) -> Axes:

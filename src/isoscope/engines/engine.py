@@ -13,7 +13,7 @@ from isoscope._core.arrays import to_numpy
 from isoscope._core.errors import MissingValueError, ParameterError
 from isoscope._core.missing import DROP_HINT, check_missing
 from isoscope._core.threads import map_in_threads
-from isoscope._io.progress import ignore_progress
+from isoscope._io.progress import ignore_progress, show_progress
 from isoscope.sketching.sketch import Sketch, sketch_chunks
 from isoscope.stores.open import open_store
 from isoscope.stores.sampling import Sampler
@@ -249,6 +249,7 @@ def sketch(
     types: Any = None,
     groups: Any = None,
     missing: Missing = "error",
+    progress: bool | Progress | None = None,
     engine: Any = "local",
 ) -> Sketch:
     """Return the `Sketch` of a data set of any size, computed in one pass on all cores.
@@ -265,6 +266,10 @@ def sketch(
         unbiased IsoScore then compares only rows of different groups; see `isoscope.isoscore`.
     missing : {"error", "drop"}
         Whether to raise an error for rows with a missing value, NaN or infinity, or to drop and count them.
+    progress : bool or function, optional
+        Whether to show a progress bar: by default in notebooks and at a Python prompt, for work of more than a second;
+        or a function that is called with the stage, the number of rows read and the share of the work done (0 to 1;
+        always 0 for an iterable).
     engine : {"local", "dask"}, address of a Dask scheduler, or dask.distributed.Client
         The engine that reads a store or a path: threads of this process ("local"), the current Dask client or Dask's
         threads ("dask"), or a Dask cluster.
@@ -279,12 +284,14 @@ def sketch(
     """
     check_missing(missing)
     if not isinstance(source, str | os.PathLike) and not hasattr(source, "batches") and engine == "local":
-        return sketch_chunks(source, types, groups, missing)
+        with show_progress(progress) as report:
+            return sketch_chunks(source, types, groups, missing, report)
     store = open_store(source, types=types, groups=groups)
     store = store.dropping(missing=missing) if missing == "drop" else store
     missing = "drop" if store.drops_rows else "error"
-    with open_engine(engine) as running:
-        total = running.tally(SketchTally(missing, types=types is not None, groups=groups is not None), store).total
+    tally = SketchTally(missing, types=types is not None, groups=groups is not None)
+    with show_progress(progress) as report, open_engine(engine) as running:
+        total = running.tally(tally, store, report, "summing up").total
     if not total.n:
         raise MissingValueError(f"{store.name} has no finite rows: need at least one row without NaN or infinity")
     return total

@@ -31,6 +31,7 @@ from isoscope._core.formulas import Moments
 from isoscope._core.memory import tile_bytes
 from isoscope._core.missing import DROP_HINT, check_missing
 from isoscope._core.threads import map_in_threads
+from isoscope._io.progress import ignore_progress
 from isoscope.sketching import file
 from isoscope.sketching.group_blocks import GroupBlocks, max_blocks
 from isoscope.sketching.parts import RowCounts, TypeSums
@@ -39,11 +40,14 @@ from isoscope.sketching.row_sums import RowSums
 if TYPE_CHECKING:
     from isoscope._core.arrays import Array
     from isoscope._core.types import Average, Missing
+    from isoscope._io.progress import Progress
 
 _CHUNK_BYTES = 4 * TILE_BYTES  # the size of one chunk as float64
 
 
-def sketch_chunks(source: Any, types: Any, groups: Any, missing: Missing) -> Sketch:
+def sketch_chunks(
+    source: Any, types: Any, groups: Any, missing: Missing, progress: Progress = ignore_progress
+) -> Sketch:
     """Return the sketch of an array or of an iterable of chunks, on all cores; see `isoscope.sketch`."""
 
     def sketch_item(item: tuple[int, Any, Any, Any]) -> Sketch:
@@ -52,8 +56,9 @@ def sketch_chunks(source: Any, types: Any, groups: Any, missing: Missing) -> Ske
 
     chunks, expected = _chunks(source, types, groups)
     total = Sketch()
-    for part in map_in_threads(sketch_item, chunks, expected):
+    for done, part in enumerate(map_in_threads(sketch_item, chunks, expected), 1):
         total = total + part
+        progress("summing up", total.n, min(done / expected, 1.0) if hasattr(source, "ndim") else 0.0)
     if not total.n:
         raise TooFewRowsError("the source has no finite rows: need at least one row without NaN or infinity")
     return total

@@ -14,10 +14,12 @@ from isoscope._core.arrays import blocks, check_integer
 from isoscope._core.errors import InputError, MissingValueError, NotFoundError, ParameterError, ShapeError, plural
 from isoscope._core.memory import batch_bytes, check_memory
 from isoscope._core.missing import DROP_HINT, check_missing, check_zeros
+from isoscope._render import Displayed, render
 from isoscope.stores.columns import ALL_ROLES, ROLES, ColumnError, check_no_missing, fill_missing, plain_values
 
 if TYPE_CHECKING:
     from isoscope._core.types import Missing, Zeros
+    from isoscope._report.pictures import PointCloud
     from isoscope.stores.remote import RemoteFile
     from isoscope.stores.table_schema import Layout
 
@@ -49,7 +51,7 @@ class Piece(NamedTuple):
     other_columns: Any = None
 
 
-class Store(ABC):
+class Store(Displayed, ABC):
     """Rows of vectors from any source; iteration yields arrays of rows, so `isoscope.sketch(store)` works.
 
     The class of a format implements `__len__`, `_read` (all rows in order), `_pick` (some rows) and `_values` (a
@@ -142,7 +144,7 @@ class Store(ABC):
 
     def __copy__(self) -> Store:
         other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
+        other.__dict__.update(self.__getstate__())
         return other
 
     def batches(
@@ -401,6 +403,27 @@ class Store(ABC):
         other._given_missing = {each: mask for each, mask in self._given_missing.items() if each != role}
         other._required = None if self._required is None else self._required - {role}
         return other
+
+    # notebooks
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_sampled"}
+
+    def _sample(self) -> Any:
+        """Return the store that a notebook draws and a sample of its points, read once; None if it draws none."""
+        if "_sampled" not in self.__dict__:
+            self.__dict__["_sampled"] = render("Store", "sample", self)
+        return self.__dict__["_sampled"]
+
+    def _render_page(self) -> str:
+        return str(render("Store", "page", self, self._sample()))
+
+    def _repr_html_(self) -> str:
+        return str(render("Store", "notebook", self, self._sample()))
+
+    def _drawn_sources(self) -> list[tuple[str, Sequence[PointCloud]]]:
+        drawn = self._sample()
+        return [] if drawn is None else [(drawn[0].name, [drawn[1]])]
 
     def __repr__(self) -> str:
         length = self.known_length()
