@@ -56,8 +56,11 @@ def test_every_task_prints_a_table_and_writes_its_files(task, folder, capsys):
     found = json.loads((folder / "advice.json").read_text(encoding="utf-8"))
     assert found["schema"] == "isoscope.advice/2"
     assert found["task"]["measure"] == measure
-    assert " ".join(found["paragraph"].split()) in " ".join(captured.out.split())
-    assert all(trial["name"] in captured.out for trial in found["trials"])
+    said = " ".join(captured.out.split())
+    assert said.startswith(found["headline"])
+    assert found["paragraph"].removeprefix(found["headline"]).strip() in said
+    assert "Next: isoscope " in said
+    assert all(part in said for trial in found["trials"] for part in trial["name"].split(" → "))
     assert (folder / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
     repair = load_transform("repair")
     assert repair.n_features_in_ == D

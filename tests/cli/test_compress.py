@@ -53,7 +53,7 @@ def test_every_task_gives_a_verdict_and_files(task, folder, capsys):
     options = ["--keep", "0.8", "--precision", "float16,int8", "-o", "out", "--html", "page.html", "--json", "r.json"]
     assert main(["compress", "corpus.parquet", *arguments, *options]) == 0
     printed = capsys.readouterr().out
-    assert printed.splitlines()[2].startswith("Store ")
+    assert printed.splitlines()[0].startswith("Store ")
     assert all(len(line) <= 80 for line in printed.splitlines())
     for name in ("pgvector", "Qdrant", "LanceDB", "faiss"):
         assert name in printed

@@ -268,3 +268,35 @@ def test_mistake_prints_one_line_with_a_suggestion(line, rows, capsys):
     assert err.startswith("isoscope: ")
     assert err.count("\n") == 1
     assert MISTAKES[line] in err
+
+
+# completion
+
+WORDS = {
+    "isoscope a": ["audit", "advise", "apply"],
+    "isoscope audit --me": ["--metric"],
+    "isoscope audit x.npy --metric e": ["euclidean"],
+    "isoscope study sh": ["show"],
+    "isoscope study show shr": ["shrink-the-longest"],
+    "isoscope fit sta": ["standardize"],
+    "isoscope audit vec": [],  # the shell completes file names
+}
+
+
+@pytest.mark.parametrize("line", WORDS)
+def test_completion_of_commands_options_and_values(line, capsys, monkeypatch):
+    monkeypatch.setenv("_ISOSCOPE_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", line)
+    monkeypatch.setenv("COMP_CWORD", str(len(line.split()) - 1))
+    assert main([]) == 0
+    assert capsys.readouterr().out.split() == WORDS[line]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_are_valid(shell, capsys, monkeypatch):
+    monkeypatch.setenv("_ISOSCOPE_COMPLETE", f"source_{shell}")
+    assert main([]) == 0
+    script = capsys.readouterr().out
+    assert f"complete_{shell}" in script
+    if shutil.which(shell):
+        subprocess.run([shell, "-n"], input=script, text=True, check=True, capture_output=True)

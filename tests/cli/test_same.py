@@ -111,7 +111,7 @@ def test_ids_can_be_files(folder, capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["same", "old.parquet"], "need OLD and NEW"),
+        (["same", "old.parquet"], "pass OLD and NEW"),
         (["same", "old.parquet", "a.parquet", "--ids", __file__], "--new-ids"),
         (["same", "--within", "old.parquet", "--new-ids", "id"], "new_ids"),
         (["same", "--within", "old.parquet", "a.parquet"], "one source"),

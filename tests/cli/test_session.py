@@ -268,3 +268,19 @@ def test_errors_of_libraries_without_memory(error, monkeypatch, capsys):
     monkeypatch.setattr("isoscope.cli.invoke.address_space", lambda: 500 * 10**6)
     assert main(["audit"]) == 2
     assert "limited to 500 MB (ulimit -v)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("→ as it is  0.8", "->as it is  0.8"),
+        ("  Center    0.8", "  Center    0.8"),
+        ("Standardize → Center", "Standardize ->Center"),
+        ("cosine ≥ 0.69  0.69 … 0.72  end", "cosine >=0.69  0.69 ~ 0.72  end"),
+        ("0.512 ± 0.013", "0.512 +-0.013"),
+        ("▲ −0.001 ×10", "^ -0.001 x10"),
+    ],
+)
+def test_ascii_output_keeps_tables_aligned(text, plain):
+    assert text.encode("ascii", "isoscope-ascii").decode() == plain
+    assert len(plain) == len(text)

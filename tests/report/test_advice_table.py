@@ -51,10 +51,11 @@ def test_only_the_choice_is_marked(advice):
 
 def test_verdict_notes_and_candidates_not_tried_are_shown(advice):
     flat = " ".join(render_advice_text(advice).split())
-    assert advice.paragraph in flat
+    assert flat.startswith(advice.headline + " The 95% interval of the gain is +0.090 to +0.110.")
+    reasons = advice.paragraph.removeprefix(advice.headline).strip()
+    assert flat.index("array 1,000 × 8, by cosine") < flat.index("−0.200") < flat.index(reasons) < flat.index("Rule:")
     assert "A note." in flat
     assert "not tried: ClusterNull(10, 4): too few rows" in flat
-    assert "array 1,000 × 8, by cosine" in flat
 
 
 def test_plain_text_has_no_escapes(advice):

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from isoscope._core.errors import plural
 from isoscope._report.narrate import format_confidence
-from isoscope._report.terminal import to_plain_text
+from isoscope._report.terminal import Paragraph, to_plain_text
 from isoscope.advising.task import PLURALS
 from isoscope.compressing.decision import MOST_EXAMPLES
 
@@ -150,13 +150,15 @@ def render_compression_text(result: Compression) -> str:
 def render_compression(result: Compression) -> Group:
     """Return the answer for rich's console: the verdict, the frontier and the database settings."""
     layer = "" if result.settings.layer is None else f", layer {result.settings.layer}"
+    headline = compression_headline(result)
+    reasons = result.paragraph.removeprefix(headline).strip()
     parts: list[RenderableType] = [
+        Paragraph(headline, f"bold {'yellow' if result.chosen is None else 'green'}"),
+        Text(),
         Text.assemble((result.source, "bold"), f"  {result.n:,} × {result.d}{layer}, by {result.settings.metric}"),
         Text(),
-        Text(result.paragraph),
-        Text(),
         _render_frontier(result),
-        Text(
+        Paragraph(
             f"{KEPT_MARKS['keeps']} keeps {format_goal(result.settings.keep)}, {KEPT_MARKS['loses']} loses more, "
             f"{KEPT_MARKS['undecided']} undecided; all {format_confidence(result.settings.confidence)} bounds hold "
             "together",
@@ -167,8 +169,10 @@ def render_compression(result: Compression) -> Group:
     if hidden:
         others = f"{plural(hidden, 'larger or worse candidate')} {'is' if hidden == 1 else 'are'}"
         parts.append(Text(f"{others} on the page (--html) and in the JSON.", "dim"))
-    parts += [Text(note, "dim") for note in result.notes]
-    parts += [Text(f"{name} could not be fitted: {reason}", "dim") for name, reason in result.left_out.items()]
+    if reasons:
+        parts += [Text(), Paragraph(reasons)]
+    parts += [Paragraph(note, "dim") for note in result.notes]
+    parts += [Paragraph(f"{name} could not be fitted: {reason}", "dim") for name, reason in result.left_out.items()]
     if result.chosen is not None:
         parts += [Text(), *_render_settings(result)]
     return Group(*parts)

@@ -131,6 +131,15 @@ def advice_headline(advice: Advice) -> str:
     return f"{verb}: expect {measure} to rise by about {gain:.3f}."
 
 
+def describe_rule(advice: Advice) -> str:
+    """Return the rule that leads to the advice in one sentence."""
+    limit = "" if advice.alone or len(advice.measures) == 1 else ", and that makes no other measure significantly worse"
+    return (
+        f"the advisor recommends the simplest repair whose gain in {_list_measures(advice)} is significant and within "
+        f"10% of the largest{limit}; otherwise, it leaves the vectors unchanged."
+    )
+
+
 def is_label_free(advice: Advice) -> bool:
     """Return whether the advice was given without a task."""
     return is_label_free_measure(advice.measure)

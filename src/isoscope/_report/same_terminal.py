@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from isoscope._report.same_words import RELATION_NAMES, describe_reasons, same_headline
-from isoscope._report.terminal import to_plain_text
+from isoscope._report.terminal import Paragraph, to_plain_text
 from isoscope.auditing.finding import format_number
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ def render_same_text(result: Sameness) -> str:
 def render_same(result: Sameness) -> Group:
     """Return the answer for rich's console: the headline, the reasons and the tests."""
     parts: list[RenderableType] = [
-        Text(same_headline(result), f"bold {ANSWER_STYLES.get(result.answer, 'red')}"),
-        *([Text(reasons)] if (reasons := describe_reasons(result)) else []),
+        Paragraph(same_headline(result), f"bold {ANSWER_STYLES.get(result.answer, 'red')}"),
+        *([Paragraph(reasons)] if (reasons := describe_reasons(result)) else []),
         Text(),
         Text(f"{result.old}  {result.n_old:,} × {result.d_old}", "dim"),
     ]
@@ -45,9 +45,9 @@ def render_same(result: Sameness) -> Group:
             f" and {result.n_changed - _LISTED:,} more (--json lists up to 1,000)" if result.n_changed > _LISTED else ""
         )
         what = "Rows of the second space" if result.answer == "mixed" else "Rows that moved"
-        parts += [Text(), Text(f"{what}: {shown}{more}")]
+        parts += [Text(), Paragraph(f"{what}: {shown}{more}")]
     if result.notes:
-        parts += [Text(), *(Text(note, "dim") for note in result.notes)]
+        parts += [Text(), *(Paragraph(note, "dim") for note in result.notes)]
     return Group(*parts)
 
 

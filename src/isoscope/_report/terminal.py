@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -17,7 +18,15 @@ from rich.text import Text
 
 from isoscope._core.errors import InputError
 from isoscope._core.printable import escape_controls
-from isoscope._report.narrate import format_interval, format_signed
+from isoscope._report.narrate import (
+    advice_headline,
+    describe_groups,
+    describe_rule,
+    format_confidence,
+    format_interval,
+    format_signed,
+    is_label_free,
+)
 from isoscope._report.row_lists import render_worst_text
 from isoscope.auditing.causes import remove_shape_note
 from isoscope.auditing.compare import (
@@ -42,9 +51,18 @@ if TYPE_CHECKING:
 
 
 MARKS = {"ok": "✓", "look": "!", "bad": "✗"}
+_VERDICT_WORDS = {"bad": "bad", "look": "worth a look", "ok": "ok"}
 COLORS = {"ok": "green", "look": "yellow", "bad": "red"}
 CHANGE_STYLES = {"worse": "red", "better": "green", "moved": "yellow"}
 _WIDTH = 100
+
+_JOINT = "\ue000"
+"""Stands for a space that is not broken; rich also breaks lines at no-break spaces."""
+_UNBREAKABLE = re.compile(
+    r"`[^`]{1,40}`"  # commands
+    r"|[\[(][^\[\]()]{1,24}[\])]"  # intervals and arguments
+    r"|(?<=\d) of (?=\d)|(?<=\d) (?=[a-z×…])|(?<=[×…]) (?=[\d−])"  # numbers and their units
+)
 
 
 def render_text(audit: Audit) -> str:
@@ -71,16 +89,32 @@ class EscapedControls:
             yield segment if segment.control else segment._replace(text=escape_controls(segment.text))
 
 
+class Paragraph:
+    """Text for rich that is not broken inside brackets, or between a number and its unit."""
+
+    def __init__(self, text: str | Text, style: str = "") -> None:
+        self._text = Text(text, style) if isinstance(text, str) else text.copy()
+        self._text.plain = _UNBREAKABLE.sub(lambda match: match[0].replace(" ", _JOINT), self._text.plain)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for segment in console.render(self._text, options):
+            yield segment._replace(text=segment.text.replace(_JOINT, " "))
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement.get(console, options, self._text)
+
+
 def render_audit(audit: Audit, baseline: Audit | None = None) -> Group:
     """Return the audit for rich's console: the headline, the findings of each cause in full, and the others briefly."""
     causes = audit.causes
-    parts: list[RenderableType] = [Text(audit.headline, f"bold {COLORS[audit.verdict]}")]
+    parts: list[RenderableType] = [Paragraph(audit.headline, f"bold {COLORS[audit.verdict]}")]
     for i, cause in enumerate(causes):
         if i:
-            parts.append(Text(cause.sentence, "bold"))
+            parts.append(Paragraph(cause.sentence, "bold"))
         if cause.is_about_shape:
-            parts.append(Text(ABOUT_SHAPE))
-        parts += [Text(), *([] if i else [_render_source(audit), Text()])]
+            parts.append(Paragraph(ABOUT_SHAPE))
+        parts.append(Text())
+        parts += [] if i else [_render_source(audit), Text()]
         parts += [_render_finding(finding, spelled_out=True) for finding in cause.findings]
     parts += [] if causes else [Text(), _render_source(audit), Text()]
     parts += [_render_finding(finding, spelled_out=False) for finding in audit.findings if finding.verdict == "ok"]
@@ -88,7 +122,9 @@ def render_audit(audit: Audit, baseline: Audit | None = None) -> Group:
     if audit.worst is not None:
         parts += [Text(), render_worst_text(audit.worst)]
     if audit.skipped:
-        parts += [Text()] + [Text(f"not measured: {name}, {reason}", "dim") for name, reason in audit.skipped.items()]
+        parts += [Text()] + [
+            Paragraph(f"not measured: {name}, {reason}", "dim") for name, reason in audit.skipped.items()
+        ]
     if baseline is not None:
         parts += [Text(), _render_changes(baseline, audit)]
     return Group(*parts)
@@ -96,16 +132,15 @@ def render_audit(audit: Audit, baseline: Audit | None = None) -> Group:
 
 def describe_verdicts(audit: Audit) -> str:
     """Return the number of findings with each verdict as text."""
-    words = {"bad": "bad", "look": "worth a look", "ok": "ok"}
     verdicts = [finding.verdict for finding in audit.findings]
-    return ", ".join(f"{verdicts.count(v)} {words[v]}" for v in reversed(VERDICTS) if v in verdicts)
+    return ", ".join(f"{verdicts.count(v)} {_VERDICT_WORDS[v]}" for v in reversed(VERDICTS) if v in verdicts)
 
 
-def _render_source(audit: Audit) -> Text:
+def _render_source(audit: Audit) -> Paragraph:
     text = Text.assemble(
         (audit.source, "bold"), f"  {audit.n:,} × {audit.d} {audit.dtype}, by {audit.settings.metric}  "
     )
-    return text.append(describe_verdicts(audit), f"bold {COLORS[audit.verdict]}")
+    return Paragraph(text.append(describe_verdicts(audit), f"bold {COLORS[audit.verdict]}"))
 
 
 def _render_finding(finding: Finding, *, spelled_out: bool) -> RenderableType:
@@ -124,7 +159,7 @@ def _render_finding(finding: Finding, *, spelled_out: bool) -> RenderableType:
     table = Table.grid(padding=(0, 1))
     table.add_column(no_wrap=True)  # rich before 14.3 lays out a fixed width differently
     table.add_column()
-    table.add_row(first, value)
+    table.add_row(first, Paragraph(value))
     return Padding(table, (0, 0, 1 if spelled_out else 0, 0))
 
 
@@ -151,7 +186,7 @@ def _render_changes(baseline: Audit, audit: Audit) -> RenderableType:
     parts += [Text(str(change), CHANGE_STYLES.get(change.trend, "")) for change in changes]
     if not changes:
         parts.append(Text("no finding has changed by more than its interval"))
-    return Group(*parts, Text(UNSEEN_CHANGES, "dim"))
+    return Group(*parts, Paragraph(UNSEEN_CHANGES, "dim"))
 
 
 def render_moments(sketch: Sketch, name: str) -> Group:
@@ -219,35 +254,37 @@ def render_side_by_side(
             _render_cell(findings[1], lost=lost),
             Text(change.trend, CHANGE_STYLES.get(change.trend, "")),
         )
-    parts: list[RenderableType] = [table]
+    parts: list[RenderableType] = []
+    parts.extend(Paragraph(f"{each.source}: {each.headline}", f"bold {COLORS[each.verdict]}") for each in audits)
+    parts += [Text(), table]
     if held_out is not None:
         headline = describe_repair(audits[0], audits[1], held_out, agreements[0])
         proof = f"This is not proof that {held_out.name} helps your task: test it with isoscope advise."
-        parts = [Text(headline, "bold"), Text(proof), Text(), Text(held_out.note), Text(), table]
+        parts = [Paragraph(headline, "bold"), Paragraph(proof), Text(), Paragraph(held_out.note), Text(), table]
     for other, agreement in zip(audits[1:], agreements, strict=True):
         if agreement is not None:
             where = "the other" if len(audits) == 2 else other.source
             here = "one space" if len(audits) == 2 else audits[0].source
             share = format_number(agreement, "share")
             words = f"On average, {share} of a row's nearest neighbors in {here} are also nearest neighbors in {where}."
-            parts += [Text(), Text(words)]
+            parts += [Text(), Paragraph(words)]
     for other, measures in zip(audits[1:], spaces, strict=False):
         if measures:
             where = "" if len(audits) == 2 else f" ({audits[0].source} and {other.source})"
             listed = "; ".join(map(str, measures))
-            parts.append(Text(f"On {measures[0].rows:,} rows{where}: {listed}.", "dim"))
+            parts.append(Paragraph(f"On {measures[0].rows:,} rows{where}: {listed}.", "dim"))
     return Group(*parts)
 
 
-def _render_cell(finding: Finding | None, *, lost: bool = False) -> Text:
+def _render_cell(finding: Finding | None, *, lost: bool = False) -> Paragraph:
     """Return a value with the mark of its verdict; a value that a repair made worse does not get the "ok" mark."""
     if finding is None:
-        return Text("–")
+        return Paragraph("–")
     mark, color = (
         ("▼", "red") if lost and finding.verdict == "ok" else (MARKS[finding.verdict], COLORS[finding.verdict])
     )
     text = Text.assemble((mark + " ", color), finding.shown)
-    return text.append(f"  [{finding.interval}]", "dim") if finding.interval else text
+    return Paragraph(text.append(f"  [{finding.interval}]", "dim") if finding.interval else text)
 
 
 HEADLINES = {
@@ -274,7 +311,13 @@ def render_grouped_text(grouped: GroupedAudit) -> str:
 
 def render_grouped_audit(grouped: GroupedAudit) -> Group:
     """Return the table of a grouped audit for rich's console."""
-    return Group(_render_grouped_headline(grouped), Text(), _GroupTables(grouped), *_render_notes(grouped))
+    parts: list[RenderableType] = []
+    if grouped.groups:
+        parts += [Paragraph(each, f"bold {COLORS[grouped.verdict]}") for each in describe_groups(grouped, 1)]
+        parts.append(Text())
+    parts += [_render_grouped_headline(grouped), Text(), _GroupTables(grouped)]
+    parts.append(Text(", ".join(f"{MARKS[verdict]} {words}" for verdict, words in _VERDICT_WORDS.items()), "dim"))
+    return Group(*parts, *_render_notes(grouped))
 
 
 PartT = TypeVar("PartT")
@@ -333,9 +376,9 @@ class _GroupTables(_StackedTables[str]):
 def render_grouped_side_by_side(many: Sequence[GroupedAudit]) -> Group:
     """Return several grouped audits: a table for each finding, with a row per group and a column per audit."""
     names = list(dict.fromkeys(name for grouped in many for name in grouped.groups))
-    parts: list[RenderableType] = [
-        line for grouped in many for line in (_render_grouped_headline(grouped), *_render_notes(grouped))
-    ]
+    parts: list[RenderableType] = []
+    for grouped in many:
+        parts += [_render_grouped_headline(grouped), *_render_notes(grouped)]
     for headline in find_headlines(many):
         table = Table(
             title=HEADLINES[headline], title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0)
@@ -378,8 +421,8 @@ def describe_grouped_notes(grouped: GroupedAudit) -> list[str]:
     return notes
 
 
-def _render_notes(grouped: GroupedAudit) -> list[Text]:
-    return [Text(note, "dim") for note in describe_grouped_notes(grouped)]
+def _render_notes(grouped: GroupedAudit) -> list[Paragraph]:
+    return [Paragraph(note, "dim") for note in describe_grouped_notes(grouped)]
 
 
 def _render_group_cell(finding: Finding | None) -> Text:
@@ -407,11 +450,14 @@ def render_advice_text(advice: Advice) -> str:
 
 
 def render_advice(advice: Advice) -> Group:
-    """Return the advice for rich's console: the verdict, then the table."""
+    """Return the advice for rich's console: the verdict, the scores, the reasons and the rule."""
+    headline = advice_headline(advice)
+    reasons = advice.paragraph.removeprefix(headline).strip()
+    explanation: list[RenderableType] = [Text(), Paragraph(reasons)] if reasons else []
     parts: list[RenderableType] = [
-        Text.assemble((advice.source, "bold"), f"  {describe_size(advice)}, by {advice.settings.metric}"),
+        Paragraph(headline + _describe_interval(advice), f"bold {_choose_color(advice)}".strip()),
         Text(),
-        Text(advice.paragraph),
+        Text.assemble((advice.source, "bold"), f"  {describe_size(advice)}, by {advice.settings.metric}"),
         Text(),
         _AdviceTables(advice),
         Text(
@@ -419,10 +465,29 @@ def render_advice(advice: Advice) -> Group:
             f"{GAIN_MARKS['noise']} neither",
             "dim",
         ),
+        *explanation,
+        Text(),
+        Paragraph(f"Rule: {describe_rule(advice)}", "dim"),
     ]
-    parts += [Text(note, "dim") for note in advice.notes]
-    parts += [Text(f"not tried: {name}: {reason}", "dim") for name, reason in advice.left_out.items()]
+    parts += [Paragraph(note, "dim") for note in advice.notes]
+    parts += [Paragraph(f"not tried: {name}: {reason}", "dim") for name, reason in advice.left_out.items()]
     return Group(*parts)
+
+
+def _choose_color(advice: Advice) -> str:
+    """Return the color of the verdict; weak and unstable advice is yellow."""
+    if is_label_free(advice) or not advice.is_stable:
+        return "yellow"
+    return "" if advice.leaves_vectors_unchanged else "green"
+
+
+def _describe_interval(advice: Advice) -> str:
+    """Return a sentence with the gain of the recommended repair on all examples and its interval."""
+    if advice.leaves_vectors_unchanged:
+        return ""
+    score = advice.choice[advice.measure]
+    confidence = format_confidence(advice.settings.confidence)
+    return f" The {confidence} interval of the gain is {format_signed(score.low)} to {format_signed(score.high)}."
 
 
 def describe_size(advice: Advice) -> str:
@@ -432,34 +497,47 @@ def describe_size(advice: Advice) -> str:
 
 
 class _AdviceTables(_StackedTables[_Columns]):
-    """The scores of all candidates."""
+    """The scores of all candidates, in one table if the console is wide enough.
+
+    On a narrower console, the shape is left out first; then the measures are put into several tables.
+    """
 
     def __init__(self, advice: Advice):
         self.advice = advice
-        confidence = f"gain, {100 * advice.settings.confidence:g}%"
+        self._breaks_names = False
+        confidence = f"gain, {format_confidence(advice.settings.confidence)} interval"
         decided: _Columns = [(_stack_words(advice.measures[advice.measure]), self._decided), (confidence, self._gain)]
         others: list[_Columns] = [
             [(_stack_words(advice.measures[name]), partial(self._score, name))]
             for name in advice.measures
             if name != advice.measure
         ]
-        shapes: list[_Columns] = [
+        self._shapes: list[_Columns] = [
             [(_stack_words(words), partial(self._shape, name))]
             for name, words in SHAPE_NAMES.items()
             if name in advice.trials[0].shape
         ]
-        super().__init__([decided, *others, *shapes])
+        super().__init__([decided, *others])
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for parts in ([*self.parts, *self._shapes], self.parts):
+            for self._breaks_names in (False, True):
+                if self._width(console, options, parts) <= options.max_width:
+                    yield self._table(parts)
+                    return
+        yield from super().__rich_console__(console, options)
 
     def _table(self, columns: list[_Columns]) -> Table:
         flat = [column for together in columns for column in together]
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+        table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
         table.add_column("", overflow="fold")
         for heading, _ in flat:
             table.add_column(heading, justify="left" if heading.startswith("gain") else "right", no_wrap=True)
         for i, trial in enumerate(self.advice.trials):
             chosen = i == self.advice.chosen
-            name = Text(("→ " if chosen else "  ") + trial.name, "bold" if chosen else "")
-            table.add_row(name, *(render(i, trial) for _, render in flat))
+            name = trial.name.replace(" → ", "\n  → ") if self._breaks_names else trial.name
+            cell = Text(("→ " if chosen else "  ") + name, "bold" if chosen else "")
+            table.add_row(cell, *(render(i, trial) for _, render in flat))
         return table
 
     def _decided(self, i: int, trial: Trial) -> Text:

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from isoscope._report.narrate import format_confidence
-from isoscope._report.terminal import to_plain_text
+from isoscope._report.terminal import Paragraph, to_plain_text
 from isoscope.advising.task import PLURALS
 from isoscope.auditing.finding import format_number
 from isoscope.thresholding.cuts import LEAST_RECALL, MOST_MORE
@@ -252,22 +252,22 @@ def render_threshold(found: Threshold) -> Group:
     layer = "" if found.settings.layer is None else f", layer {found.settings.layer}"
     headline = threshold_headline(found)
     parts: list[RenderableType] = [
-        Text.assemble((found.source, "bold"), f"  {found.n:,} × {found.d}{layer}"),
+        Paragraph(headline, f"bold {VERDICT_COLORS[found.verdict]}"),
         Text(),
-        Text(headline, f"bold {VERDICT_COLORS[found.verdict]}"),
+        Text.assemble((found.source, "bold"), f"  {found.n:,} × {found.d}{layer}"),
     ]
     table = _build_table(found)
     evidence = found.paragraph.removeprefix(headline).strip()
     if table is None:
-        parts += [Text(), Text(evidence)]
+        parts += [Text(), Paragraph(evidence)]
     else:
         parts += [Text(), Text(f"Scores on held-out {PLURALS[found.example]}:"), table]
-    parts += [Text(), Text(f"Pairs: {describe_population(found)}.", "dim")]
+    parts += [Text(), Paragraph(f"Pairs: {describe_population(found)}.", "dim")]
     if found.verdict == "cut" and found.matches is not None:
-        parts.append(Text("Precision depends on the share of matches: if matches are rarer, it is lower.", "dim"))
+        parts.append(Paragraph("Precision depends on the share of matches: if matches are rarer, it is lower.", "dim"))
         if found.goal in _INTERVAL_ENDS:
-            parts.append(Text(_INTERVAL_ENDS[found.goal], "dim"))
-    parts += [Text(note, "dim") for note in found.notes]
+            parts.append(Paragraph(_INTERVAL_ENDS[found.goal], "dim"))
+    parts += [Paragraph(note, "dim") for note in found.notes]
     return Group(*parts)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import shlex
-import sys
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -49,14 +48,15 @@ from isoscope.cli.session import (
     STDOUT,
     InterruptibleProgressBar,
     check_address_space,
+    command_arguments,
+    remove_secrets,
     report_written,
+    resume_command,
     show,
     write_result,
 )
 
 commands = typer.Typer()
-
-_WIDTH = 120  # columns if standard output is not a terminal
 
 
 @command(
@@ -134,19 +134,21 @@ def advise(
         report_written(output)
     if json == STDOUT:
         return
-    show(render_advice(advice), width=None if sys.stdout.isatty() else _WIDTH)
-    if advice.leaves_vectors_unchanged:
-        return
-    if output is None:
-        print("\nTo save the repair, add -o DIR.")
-        return
-    policy = {"--missing": missing.value, "--zeros": zeros.value} if "drop" in (missing, zeros) else {}
-    options = _repeat_options({"--columns": ",".join(columns or []), "--ids": ids, "--layer": layer, **policy})
+    show(render_advice(advice))
     print("\nNext:")
-    print(_apply_command(output, source, "repaired", options))
-    if queries is not None:
-        options = _repeat_options({"--ids": query_ids, "--layer": layer, **policy})
-        print(_apply_command(output, queries, "repaired-queries", options))
+    task = {"--pairs": pairs, "--queries": queries, "--qrels": qrels, "--labels": labels, "--query-ids": query_ids}
+    same_rows = {"--columns": ",".join(columns or []), "--ids": ids, "--layer": layer}
+    policy = {"--missing": missing.value, "--zeros": zeros.value} if "drop" in (missing, zeros) else {}
+    if advice.leaves_vectors_unchanged:
+        words = _repeat_options({**task, **same_rows, **policy})
+        print(f"  {_join_command('threshold', _name_source(source), *words)}")
+    elif output is None:
+        print(f"  {remove_secrets(resume_command(), command_arguments)} -o repair")
+    else:
+        print(_apply_command(output, source, "repaired", _repeat_options({**same_rows, **policy})))
+        if queries is not None:
+            options = _repeat_options({"--ids": query_ids, "--layer": layer, **policy})
+            print(_apply_command(output, queries, "repaired-queries", options))
 
 
 def _repeat_options(options: dict[str, Any]) -> list[str]:
@@ -154,13 +156,23 @@ def _repeat_options(options: dict[str, Any]) -> list[str]:
 
 
 def _apply_command(repair: Path, source: str, target: str, options: list[str]) -> str:
-    """Return the command that applies a repair, quoted for the shell; passwords in the source are masked.
-
-    `target` is the name of the output without its extension; the name of a new file is chosen.
-    """
-    from isoscope.stores.databases.address import redact_source_name
-
+    """Return the command that applies a repair; `target` is the name of a new file without its extension."""
     suffixes = itertools.chain([""], (f"-{i}" for i in itertools.count(2)))
     free = next(name for suffix in suffixes if not Path(name := f"{target}{suffix}.parquet").exists())
-    paths = [f"./{name}" if name.startswith("-") else name for name in (str(repair), redact_source_name(source))]
-    return "  " + shlex.join(["isoscope", "apply", *paths, "-o", free, *options])
+    return f"  {_join_command('apply', _name_file(str(repair)), _name_source(source), '-o', free, *options)}"
+
+
+def _join_command(*words: str) -> str:
+    """Return a command line of isoscope, quoted for the shell."""
+    return shlex.join(["isoscope", *words])
+
+
+def _name_file(name: str) -> str:
+    return f"./{name}" if name.startswith("-") else name
+
+
+def _name_source(source: str) -> str:
+    """Return a source for a command line; passwords are masked."""
+    from isoscope.stores.databases.address import redact_source_name
+
+    return _name_file(redact_source_name(source))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Any, cast
 
 import typer
@@ -49,15 +48,16 @@ from isoscope.cli.session import (
     FAIL_ON_REACHED,
     STDOUT,
     InterruptibleProgressBar,
+    command_arguments,
     print_message,
+    remove_secrets,
     report_written,
+    resume_command,
     show,
     write_result,
 )
 
 commands = typer.Typer()
-
-_WIDTH = 80  # columns if standard output is not a terminal
 
 
 @command(
@@ -163,9 +163,9 @@ def compress(
         result.save(output)
         report_written(output)
     if json != STDOUT:
-        show(render_compression(result), width=None if sys.stdout.isatty() else _WIDTH)
+        show(render_compression(result))
         if result.chosen is not None and output is None:
-            print("\nTo save the quantizer, add -o DIR.")
+            print(f"\nNext:\n  {remove_secrets(resume_command(), command_arguments)} -o quantizer")
     if result.chosen is None:
         if output is not None:
             print_message(f"{output} was not written: no smaller candidate was recommended")

@@ -67,6 +67,10 @@ class HelpfulCommand(TyperCommand):
             *(name if each.required else f"[{name}]" for name, each in zip(names, arguments, strict=True)),
         ]
 
+    def get_short_help_str(self, limit: int = 0) -> str:
+        """Return the first line of the help, which is also shown by the completion of a shell."""
+        return summarize_command(self)
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments and the groups of options."""
         _write_parameters(self.get_params(ctx), formatter)

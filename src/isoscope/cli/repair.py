@@ -86,6 +86,7 @@ _MethodArgument = Annotated[
     str,
     typer.Argument(
         metavar="METHOD",
+        autocompletion=lambda: list(_METHODS),
         help="The repair: center, standardize, all-but-the-top, whiten, cluster-center or cluster-null.",
     ),
 ]

@@ -52,7 +52,7 @@ _MIN_SECRET = 4  # shorter texts would also be removed from ordinary words
 
 _ASCII = str.maketrans(
     {
-        **{"✓": "+", "✗": "x", "×": "x", "·": ".", "•": "*", "…": "...", "→": "->", "←": "<-", "−": "-", "±": "+/-"},
+        **{"✓": "+", "✗": "x", "×": "x", "·": ".", "•": "*", "…": "...", "→": "->", "←": "<-", "−": "-", "±": "+-"},
         **{"–": "-", "—": "-", "≤": "<=", "≥": ">=", "≈": "~", "≠": "!=", "√": "sqrt", "∞": "inf", "σ": "sigma"},
         **{"‖": "||", "█": "#", "━": "-", "─": "-", "│": "|", "▲": "^", "▼": "v", "ᵀ": "T"},
         **{"‘": "'", "’": "'", "“": '"', "”": '"'},
@@ -62,11 +62,20 @@ _ASCII = str.maketrans(
 
 
 def _encode_as_ascii(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Replace characters that an encoding does not contain: marks and digits by ASCII, letters by escapes."""
+    """Replace a character that an encoding does not contain: marks and digits by ASCII, letters by escapes.
+
+    Tables stay aligned: a mark of two characters also replaces the space after it, and the mark between the ends of an
+    interval is replaced by one character.
+    """
     assert isinstance(error, UnicodeEncodeError)
-    unknown = error.object[error.start : error.end].translate(_ASCII)
-    plain = "".join(str(unicodedata.digit(mark, mark)) for mark in unknown)  # anisotropy₁
-    return plain.encode("ascii", "backslashreplace").decode(), error.end
+    mark, after = error.object[error.start], error.object[error.start + 1 : error.start + 2]
+    if mark == "…" and after == " " and error.object[error.start - 1 : error.start] == " ":
+        return "~", error.start + 1
+    text = mark.translate(_ASCII)
+    text = "".join(str(unicodedata.digit(each, each)) for each in text)  # anisotropy₁
+    plain = text.encode("ascii", "backslashreplace").decode()
+    is_wide = len(plain) == 2 and after == " "
+    return plain, error.start + 1 + is_wide
 
 
 codecs.register_error("isoscope-ascii", _encode_as_ascii)

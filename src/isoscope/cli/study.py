@@ -36,8 +36,19 @@ _STYLES = {"yes": "green", "partly": "yellow", "no": "red", "undecided": "blue",
 _LIST_WIDTH = 18  # width of a list of values in the table of parameters
 _HEADING_WIDTH = 10  # width of a word in a heading, if the cells below it are narrower
 
+
+def _complete_name() -> list[str]:
+    """Return the names of all studies, for the completion of the shell."""
+    from isoscope.studies.study import STUDIES
+
+    return list(STUDIES)
+
+
 _NameArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help="Name of a study; isoscope study list shows all names.")
+    str,
+    typer.Argument(
+        metavar="NAME", autocompletion=_complete_name, help="Name of a study; isoscope study list shows all names."
+    ),
 ]
 
 
