@@ -12,7 +12,7 @@ from rich.text import Text
 from isoscope._core.errors import plural
 from isoscope._report.html import join_markup, render_notebook_table, tag
 from isoscope._report.narrate import describe_term, finetuning_headline
-from isoscope._report.terminal import to_plain_text
+from isoscope._report.terminal import Paragraph, to_plain_text
 from isoscope.finetuning.result import Spread
 
 if TYPE_CHECKING:
@@ -58,16 +58,23 @@ def render_finetuning(result: FineTuning) -> Group:
         f"{plural(settings.steps, 'step')}",
     )
     note = Text("± is the standard deviation over the seeds" if len(result.seeds) > 1 else "", "dim")
-    verdict = Text(finetuning_headline(result), "bold" if all(result.learned) else "bold red")
+    verdict = Paragraph(finetuning_headline(result), "bold" if all(result.learned) else "bold red")
     notes = [*describe_term(result), *result.notes]
-    return Group(heading, verdict, Text(), _render_table(result), note, *(Text(each, "dim") for each in notes))
+    paragraphs = (Paragraph(each, "dim") for each in notes)
+    return Group(verdict, Text(), heading, Text(), _render_table(result), note, *paragraphs)
+
+
+def _break_heading(heading: str) -> str:
+    """Return a heading in two lines, so that the table fits a narrow terminal."""
+    words = heading.split(" ")
+    return "\n".join([" ".join(words[:2]), " ".join(words[2:])])
 
 
 def _render_table(result: FineTuning) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("", no_wrap=True)
+    table.add_column("", overflow="fold")
     for heading in _COLUMNS:
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column(_break_heading(heading), justify="right", no_wrap=True)
     rows = _list_rows(result)
     for i, row in enumerate(rows):
         if i == len(result.scores):

@@ -56,17 +56,17 @@ _NameArgument = Annotated[
 def list_studies() -> None:
     """List the studies and their papers."""
     from rich.console import Group
-    from rich.table import Table
+    from rich.padding import Padding
     from rich.text import Text
 
     from isoscope.studies.study import STUDIES, study
 
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    parts: list[RenderableType] = []
     for name in STUDIES:
         paper = study(name).published.paper
-        table.add_row(Text(name, "bold"), f"{paper.authors} ({paper.year}): {paper.title}")
-    hint = "isoscope study show NAME describes a study; isoscope study run NAME -o DIR runs it"
-    show(Group(table, Text(), Text(hint, "dim")))
+        parts += [Text(name, "bold"), Padding(f"{paper.authors} ({paper.year}): {paper.title}", (0, 0, 0, 2))]
+    parts += [Text("\nNext:", "bold"), Text("  isoscope study show NAME"), Text("  isoscope study run NAME -o DIR")]
+    show(Group(*parts))
 
 
 @command(study_commands, _COMMANDS, "isoscope study show shrink-the-longest", name="show")
