@@ -26,11 +26,12 @@ _SHAPE_NAMES = {
     "silhouette": "silhouette of the classes",
 }
 
+
 _COLUMNS = ("at the start", "at the end", "mean of the last 30%")
 
 
 def render_finetuning_text(result: FineTuning) -> str:
-    """Return the verdict on the task, the settings, the scores and the shape of the last layer as plain text."""
+    """Return the settings, the verdict on the task, the scores and the shape of the last layer as plain text."""
     return to_plain_text(render_finetuning(result))
 
 
@@ -47,7 +48,7 @@ def render_finetuning_notebook(result: FineTuning) -> str:
 
 
 def render_finetuning(result: FineTuning) -> Group:
-    """Return the verdict on the task, the settings, and a table of the scores and the shape of the last layer."""
+    """Return the settings, and a table of the scores and the shape of the last layer."""
     settings = result.settings
     name = Path(settings.model).name or settings.model
     seeds = "seed" if len(result.seeds) == 1 else "seeds"
@@ -59,16 +60,21 @@ def render_finetuning(result: FineTuning) -> Group:
     note = Text("± is the standard deviation over the seeds" if len(result.seeds) > 1 else "", "dim")
     verdict = Paragraph(finetuning_headline(result), "bold" if all(result.learned) else "bold red")
     notes = [*describe_term(result), *result.notes]
-    return Group(
-        verdict, Text(), heading, Text(), _render_table(result), note, *(Paragraph(each, "dim") for each in notes)
-    )
+    paragraphs = (Paragraph(each, "dim") for each in notes)
+    return Group(verdict, Text(), heading, Text(), _render_table(result), note, *paragraphs)
+
+
+def _break_heading(heading: str) -> str:
+    """Return a heading in two lines, so that the table fits a narrow terminal."""
+    words = heading.split(" ")
+    return "\n".join([" ".join(words[:2]), " ".join(words[2:])])
 
 
 def _render_table(result: FineTuning) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("", overflow="fold")
-    for heading in ("at the\nstart", "at the\nend", "mean of\nthe last 30%"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    for heading in _COLUMNS:
+        table.add_column(_break_heading(heading), justify="right", no_wrap=True)
     rows = _list_rows(result)
     for i, row in enumerate(rows):
         if i == len(result.scores):
