@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 
 import numpy as np
 import pytest
@@ -179,8 +180,9 @@ def test_excluded_candidates_are_listed_with_the_reason(good):
 
 
 def test_repr_is_short(rogue, good):
-    assert repr(rogue[2]) == "Advice(array: AllButTheTop(1), 4 candidates on 150 pairs)"
-    assert repr(good[2]) == "Advice(array: as it is, 4 candidates on 300 rows)"
+    score = f"Spearman's correlation {rogue[2].choice['spearman'].value:.3f}"
+    assert repr(rogue[2]) == f"Advice(array: AllButTheTop(1), {score}; 4 candidates, 150 pairs)"
+    assert re.fullmatch(r"Advice\(array: as it is, [\w ]+ [01]\.\d{3}; 4 candidates, 300 rows\)", repr(good[2]))
 
 
 def test_given_candidates_stay_unfitted(rogue):
