@@ -121,14 +121,14 @@ def test_links_out_of_docs_lead_to_copies_and_figures_have_two_schemes(tmp_path)
     figure = source / "explanation" / "figures" / "x.svg"
     figure.parent.mkdir(parents=True)
     figure.write_text("<style>@media screen and (prefers-color-scheme: dark) {}</style>", "utf-8")
-    links = "More commands<!-- site: commands.md -->. [a](../../src/isoscope/errors.py) ![b [c]](figures/x.svg)"
-    text = f"{links}\n\n```\n[d](../../src/x.py)\n```\n"
+    links = "More commands<!-- site: commands.md -->, [e](../n.ipynb). [a](../../src/isoscope/errors.py)"
+    text = f"{links} ![b [c]](figures/x.svg)\n\n```\n[d](../../src/x.py)\n```\n"
     adapted = staging._adapt(text, Path("explanation/page.md"), source)
     assert "[a](../source/src/isoscope/errors.py.md)" in adapted
     assert "DatabaseError" in (source / "source/src/isoscope/errors.py.md").read_text("utf-8")
     assert "![b [c]](figures/x.light.svg#only-light)![b [c]](figures/x.dark.svg#only-dark)" in adapted
     assert "[d](../../src/x.py)" in adapted
-    assert adapted.startswith("[More commands](commands.md). ")
+    assert adapted.startswith("[More commands](commands.md), [e](../n.md). ")
     assert "@media all" in figure.with_suffix(".dark.svg").read_text("utf-8")
 
 

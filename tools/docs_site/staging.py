@@ -102,6 +102,8 @@ def _relocate(target: str, page: Path, source: Path) -> str:
     if "://" in target or target.startswith(("mailto:", "/")):
         return target
     path = Path(os.path.normpath(DOCS / page.parent / target))
+    if path.suffix == ".ipynb" and path.stem != page.stem:  # a notebook is a page; its own page links to the file
+        return f"{target.removesuffix('.ipynb')}.md"
     if path.is_relative_to(DOCS) or not path.is_file():
         return target
     name = path.relative_to(ROOT).as_posix()
