@@ -6,7 +6,7 @@ PIP = bin/pip install --quiet --disable-pip-version-check --constraint constrain
 # written even if PYTHONDONTWRITEBYTECODE is set: without it, each worker compiles all tests again in every run.
 ONE_EACH = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=2 PYTHONDONTWRITEBYTECODE=
 
-.PHONY: demo test test-lowest test-nightly lint bench bench-scale advisor calibration calibration-full calibration-audit calibration-rows calibration-threshold calibration-same calibration-compress registry regularizers regularizer-weights collapse-calibration estimators studies structure notebooks golden mutants stress dist check-workflows coverage docs docs-serve clean
+.PHONY: demo test test-lowest test-nightly lint bench bench-scale advisor calibration calibration-full calibration-audit calibration-rows calibration-threshold calibration-same calibration-compress registry regularizers regularizer-weights collapse-calibration estimators studies structure notebooks golden mutants gallery lighthouse stress dist check-workflows coverage docs docs-serve clean
 
 demo: .venv-demo/done
 	.venv-demo/bin/isoscope demo
@@ -159,6 +159,16 @@ registry: .venv-bench/done
 # make calibration-compress RUNS=folder [DATA=vectors made by make advisor]
 calibration-compress: .venv-bench/done
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv-bench/bin/python benchmarks/compress_calibration.py $(RUNS) $(if $(DATA),--data $(DATA)) --page docs/compress.md
+
+# Pages of the example vectors and their pictures in docs/gallery (a quarter of an hour; needs Chromium and poppler-utils).
+# make gallery [STUDY=output folder of isoscope study run]
+gallery: .venv-test/done
+	.venv-test/bin/python tools/gallery.py $(if $(STUDY),--study $(STUDY))
+
+# Lighthouse's accessibility score of the pages in docs/gallery, which must be 100 (needs npm and Chromium).
+lighthouse: .venv-test/done
+	npm install --silent --no-save --prefix out/lighthouse lighthouse@13
+	.venv-test/bin/python tools/lighthouse.py out/lighthouse/node_modules/.bin/lighthouse
 
 # Writes docs/studies.md, the pages and results.json in docs/studies/ from runs of `isoscope study run NAME -o RUNS/NAME`;
 # make studies RUNS=folder

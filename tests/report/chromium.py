@@ -208,5 +208,6 @@ class Tab:
         path.write_bytes(base64.b64decode(shot["data"]))
 
     def pdf(self) -> bytes:
-        """The page on paper."""
-        return base64.b64decode(self.send("Page.printToPDF", printBackground=True)["data"])
+        """The page on paper, of the size that its styles ask for."""
+        printed = self.send("Page.printToPDF", printBackground=True, preferCSSPageSize=True)
+        return base64.b64decode(printed["data"])

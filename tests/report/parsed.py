@@ -67,7 +67,8 @@ def in_order(text: str) -> Parsed:
     levels = [int(name[1]) for name, _ in parsed.elements if re.fullmatch(r"h[1-6]", name)]
     assert levels.count(1) == 1
     assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
-    named = [a[key] for _, a in parsed.elements for key in ("aria-labelledby", "aria-describedby", "for") if key in a]
+    keys = ("aria-labelledby", "aria-describedby", "for")  # the first two take several ids
+    named = [name for _, a in parsed.elements for key in keys for name in a.get(key, "").split()]
     named += [a["href"][1:] for a in parsed.all("a")]
     assert set(named) <= set(parsed.ids)
     assert all(a.get("aria-label") for _, a in parsed.elements if a.get("role") == "img")

@@ -255,7 +255,7 @@ def _render_row(finding: Finding, audit: Audit, since: Mapping[str, Change]) -> 
     )
 
 
-def _render_value(finding: Finding, element: str = "p") -> Markup:
+def _render_value(finding: Finding, element: str = "div") -> Markup:
     interval = tag("span", finding.interval, class_="range") if finding.interval else None
     return tag(element, tag("b", finding.shown), interval and join_markup(" ", interval), class_="number")
 

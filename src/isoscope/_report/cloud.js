@@ -311,7 +311,11 @@
       const { names, slots } = this.coloring;
       if (!names) return [];
       const members = new Map();
-      this.slots.forEach((slot, i) => slot >= 0 && members.set(slot, [...(members.get(slot) || []), i]));
+      this.slots.forEach((slot, i) => {
+        if (slot < 0) return;
+        if (!members.has(slot)) members.set(slot, []);
+        members.get(slot).push(i);
+      });
       return [...members].sort((a, b) => a[0] - b[0]).map(([slot, points]) => {
         const middle = (axis) => points.map((i) => this.places[3 * i + axis]).sort((a, b) => a - b)[points.length >> 1];
         return { slot, name: shorten(names[slots.indexOf(slot)]), at: [0, 1, 2].map(middle) };

@@ -279,7 +279,7 @@ def _choose_axis(audits: Sequence[GroupedAudit]) -> GroupAxis:
 
 def _round_ticks(places: np.ndarray) -> list[tuple[float, str]]:
     scale = Scale(float(places.min()), float(places.max()))
-    whole = bool((places == np.rint(places)).all()) and scale.high - scale.low > 1
+    whole = bool((places == np.rint(places)).all()) and scale.high - scale.low >= 1
     return [(tick, format_tick(tick)) for tick in scale.ticks(6) if not whole or tick == round(tick)]
 
 

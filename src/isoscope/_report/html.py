@@ -199,8 +199,15 @@ def render_definition_list(*rows: tuple[object, object]) -> Markup:
 
 
 def render_scrollable(table: Markup, *, label: str | None = None, labeled_by: str | None = None) -> Markup:
-    """Return a table that scrolls sideways on a narrow screen and can be reached with the keyboard."""
-    return tag("div", table, class_="scroll", tabindex="0", role="group", aria_label=label, aria_labelledby=labeled_by)
+    """Return a table that scrolls sideways on a narrow screen and can be reached with the keyboard.
+
+    Its name for screen readers is the label, or the heading with the id `labeled_by` followed by "table".
+    """
+    names: dict[str, str | None] = {"aria_label": label}
+    if labeled_by is not None:
+        own = f"{labeled_by}-table"
+        names = {"id": own, "aria_label": "table", "aria_labelledby": f"{labeled_by} {own}"}
+    return tag("div", table, class_="scroll", tabindex="0", role="region", **names)
 
 
 def render_table_head(*names: object) -> Markup:
