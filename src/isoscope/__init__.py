@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from isoscope._lazy import lazy_package
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from isoscope import errors as errors
