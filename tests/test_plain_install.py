@@ -27,6 +27,24 @@ class Hiding(PathFinder):
 
 sys.meta_path = [Hiding if each is PathFinder else each for each in sys.meta_path]
 """
+SERVE = f"""{HIDE}
+import os
+
+import numpy  # every command imports it
+
+from isoscope.cli.main import main
+
+for line in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for stream, name in ((1, "stdout"), (2, "stderr")):
+            os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
+        sys.exit(main(line.split()))
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+"""Import the command line once, then run each command that is read in a fork, which no earlier command affects."""
+
 WORDS = "the 1 0\nriver 0 1\nbank 2 2\n"
 
 
@@ -49,9 +67,26 @@ def folder(tmp_path_factory):
     return folder
 
 
-def run(folder, command):
+def run_alone(folder, command):
     code = f"{HIDE}\nfrom isoscope.cli.main import main\nsys.exit(main({command.split()}))"
-    return subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
+    return done.returncode, done.stderr
+
+
+@pytest.fixture(scope="module")
+def run(folder):
+    """Run a command where no extra is installed; return its exit code and what it printed to stderr."""
+    if sys.platform != "linux":  # Windows cannot fork, and macOS cannot do so safely once numpy is imported
+        yield lambda command: run_alone(folder, command)
+        return
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", SERVE], cwd=folder, stdin=pipe, stdout=pipe, text=True) as server:
+
+        def run_command(command):
+            print(command, file=server.stdin, flush=True)
+            return int(server.stdout.readline()), (folder / "stderr").read_text()
+
+        yield run_command
 
 
 @pytest.mark.parametrize(
@@ -71,9 +106,9 @@ def run(folder, command):
         "study show clusters-and-manifolds",
     ],
 )
-def test_commands_work_without_extras(folder, command):
-    done = run(folder, command)
-    assert done.returncode == 0, done.stderr
+def test_commands_work_without_extras(run, command):
+    code, printed = run(command)
+    assert code == 0, printed
 
 
 @pytest.mark.parametrize(
@@ -94,10 +129,10 @@ def test_commands_work_without_extras(folder, command):
         ("mcp", "MCP SDK", "mcp"),
     ],
 )
-def test_commands_that_need_an_extra_name_it(folder, command, package, extra):
-    done = run(folder, command)
-    assert done.returncode == 2, done.stderr
-    assert package in done.stderr
-    assert f"isoscope[{extra}]" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+def test_commands_that_need_an_extra_name_it(folder, run, command, package, extra):
+    code, printed = run(command)
+    assert code == 2, printed
+    assert package in printed
+    assert f"isoscope[{extra}]" in printed
+    assert len(printed.splitlines()) == 1
     assert not (folder / "none").exists()
