@@ -77,6 +77,7 @@ _RENDERERS = {
         "page": "store_page.render_store_page",
     },
     "History": {
+        "notebook": "training_page.render_history_notebook",
         "page": "training_page.render_training_page",
         "figure": "figures.save_profile",
     },

@@ -80,6 +80,12 @@ def test_fragments_are_complete_without_scripts(advice):
     assert advice_headline(advice) in parsed.text
 
 
+def test_notebooks_show_the_gains_and_the_isotropy(advice):
+    images = Parsed(render_notebook_page(advice)).all("img")
+    compared = len(advice.trials) > 1
+    assert [image["alt"].split()[0] for image in images][:compared] == ["Gain"] * compared
+
+
 # what comes from the data stays data
 
 

@@ -8,6 +8,7 @@ import pytest
 from isoscope._core.errors import DataWarning, InputError
 from isoscope.training.history import History
 from isoscope.training.layer_metrics import MEASUREMENTS
+from tests.training.histories import made
 
 
 def rows(step: int, layers: int = 2) -> list[dict]:
@@ -125,3 +126,14 @@ def test_unknown_name_raises_with_known_names():
         filled().series("layer_9", "isoscore")
     with pytest.raises(InputError, match=r"measurement is 'loss': need one of anisotropy_1, "):
         filled().series("layer_0", "loss")
+
+
+def test_notebooks_show_the_charts_of_a_history():
+    html = made(layers=1)._repr_html_()
+    assert html.count("<img") == 3
+    assert "unbiased" in html
+    assert "<img" not in History()._repr_html_()
+
+
+def test_one_layer_is_singular():
+    assert repr(made(layers=1)) == "History(4 steps, 1 layer)"

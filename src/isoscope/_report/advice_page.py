@@ -12,6 +12,7 @@ from isoscope._report.forest_chart import (
     build_isotropy_scatter,
     draw_forest_plot,
     format_score,
+    render_forest_image,
     render_mark_legend,
     render_trial_name,
 )
@@ -323,7 +324,7 @@ def _describe_sample(advice: Advice) -> str:
 
 
 def render_notebook_page(advice: Advice) -> str:
-    """Return the advice and its table for a notebook."""
+    """Return the advice, its charts and its table for a notebook."""
     measures = _ordered_measures(advice)
     shapes = _available_shapes(advice)
     names = ["", advice.measures[advice.measure], f"gain, {format_confidence(advice.settings.confidence)} interval"]
@@ -335,12 +336,14 @@ def render_notebook_page(advice: Advice) -> str:
     ]
     if is_label_free(advice):
         lead.append(join_markup(tag("strong", "Weak evidence. "), LABEL_FREE_WARNING))
-    chart = build_isotropy_scatter(advice)
+    images = [render_forest_image(advice, advice.measure)] if len(advice.trials) > 1 else []
+    if scatter := build_isotropy_scatter(advice):
+        images.append(render_chart_image(scatter))
     return render_notebook_table(
         lead,
         names,
         (_notebook_row(advice, i, measures, shapes) for i in range(len(advice.trials))),
-        images=[] if chart is None else [render_chart_image(chart)],
+        images=images,
         notes=[*advice.notes, *(f"Not tried: {name}: {reason}" for name, reason in advice.left_out.items())],
         bold_row=advice.chosen,
     )

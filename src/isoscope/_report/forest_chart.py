@@ -12,6 +12,7 @@ from scipy.stats import spearmanr
 from isoscope._report.html import join_markup, tag
 from isoscope._report.narrate import format_confidence, format_signed, join_words
 from isoscope._report.svg import Chart, Line, Scale, draw_mark, format_tick
+from isoscope._report.svg_file import render_image, render_svg_file
 from isoscope._report.terminal import GAIN_MARKS
 from isoscope.auditing.finding import format_number
 
@@ -43,6 +44,32 @@ def draw_forest_plot(advice: Advice, measure: str) -> tuple[Markup, str]:
     drawing = tag("div", *lines, _draw_axis(scale), role="img", aria_label=label, class_="forest")
     name = tag("p", f"gain in {words}: left is worse, right is better", class_="x-name", aria_hidden="true")
     return join_markup(drawing, name), caption
+
+
+_TRACK, _ROW, _TOP, _LETTER = 340, 26, 40, 7.2  # pixels: the track, a row, the title, a letter of a name
+
+
+def render_forest_image(advice: Advice, measure: str) -> Markup:
+    """Return the gain of every candidate with its interval as an image for a notebook."""
+    scale = _gain_scale(advice, measure)
+    names = [trial.name + (" (chosen)" if i == advice.chosen else "") for i, trial in enumerate(advice.trials)]
+    left = 32 + round(_LETTER * max(map(len, names)))
+    words = advice.measures[measure]
+    title = f"Gain in {words}"
+    parts = [tag("text", title, x=16, y=24, class_="title")]
+    bottom = _TOP + _ROW * len(names)
+    for i, name in enumerate(names):
+        y = _TOP + _ROW * i
+        drawn = [*_draw_grid(scale), *_draw_gain(advice, i, measure, scale)]
+        parts.append(tag("text", name, x=16, y=y + _ROW / 2, dy="0.35em"))
+        parts.append(tag("svg", *drawn, x=left, y=y, width=_TRACK, height=_ROW, overflow="visible"))
+        if i:
+            gain = f"{GAIN_MARKS[mark_kind(advice, i, measure)]} {_format_gain(advice, i, measure)}"
+            parts.append(tag("text", gain, x=left + _TRACK + 16, y=y + _ROW / 2, dy="0.35em"))
+    parts.append(tag("svg", *_draw_ticks(scale), x=left, y=bottom, width=_TRACK, height=_ROW, overflow="visible"))
+    parts.append(tag("text", "left is worse, right is better", x=left + _TRACK / 2, y=bottom + 36, class_="tick"))
+    file = render_svg_file(title, left + _TRACK + 90, bottom + 48, *parts, dark=False)
+    return render_image(file, f"{title} over the original vectors. {_describe_verdicts(advice, measure)}")
 
 
 def mark_kind(advice: Advice, i: int, measure: str) -> str:
@@ -89,7 +116,24 @@ def _gain_scale(advice: Advice, measure: str) -> Scale:
 
 def _draw_row(advice: Advice, i: int, measure: str, scale: Scale) -> Markup:
     trial, chosen = advice.trials[i], i == advice.chosen
-    score, kind = trial[measure], mark_kind(advice, i, measure)
+    kind = mark_kind(advice, i, measure)
+    return tag(
+        "div",
+        tag("span", render_trial_name(trial, chosen), class_="name"),
+        tag("span", tag("svg", *_draw_grid(scale), *_draw_gain(advice, i, measure, scale)), class_="track"),
+        tag("span", format_score(trial[measure].value), class_="score"),
+        tag("span", f"{GAIN_MARKS[kind]} {_format_gain(advice, i, measure)}" if i else "", class_=f"gained {kind}"),
+        class_="trial chosen" if chosen else "trial",
+    )
+
+
+def _format_gain(advice: Advice, i: int, measure: str) -> str:
+    return format_signed(advice.trials[i][measure].gain)
+
+
+def _draw_gain(advice: Advice, i: int, measure: str, scale: Scale) -> list[Markup]:
+    """Return the zero line, and the interval and the mark of a candidate's gain."""
+    score, kind = advice.trials[i][measure], mark_kind(advice, i, measure)
     zero = scale.percent(0.0)
     drawn = [tag("line", x1=zero, x2=zero, y1="0", y2="100%", class_="zero")]
     beyond = score.gain < scale.low
@@ -97,16 +141,9 @@ def _draw_row(advice: Advice, i: int, measure: str, scale: Scale) -> Markup:
         ends = {"x1": scale.percent(score.low), "x2": scale.percent(score.high)}
         drawn.append(tag("line", y1="50%", y2="50%", class_=f"whisker {kind}", **ends))
     if math.isfinite(score.gain):
-        mark = f"{kind} chosen" if chosen else kind
+        mark = f"{kind} chosen" if i == advice.chosen else kind
         drawn.append(draw_mark(mark, scale.percent(score.gain), "50%", offscale=beyond))
-    return tag(
-        "div",
-        tag("span", render_trial_name(trial, chosen), class_="name"),
-        tag("span", tag("svg", *_draw_grid(scale), *drawn), class_="track"),
-        tag("span", format_score(score.value), class_="score"),
-        tag("span", f"{GAIN_MARKS[kind]} {format_signed(score.gain)}" if i else "", class_=f"gained {kind}"),
-        class_="trial chosen" if chosen else "trial",
-    )
+    return drawn
 
 
 def render_trial_name(trial: Trial, chosen: bool) -> Markup:
@@ -132,7 +169,11 @@ def _draw_grid(scale: Scale) -> list[Markup]:
 
 
 def _draw_axis(scale: Scale) -> Markup:
-    ticks = [
+    return tag("div", tag("span", tag("svg", *_draw_ticks(scale)), class_="track"), class_="trial scale")
+
+
+def _draw_ticks(scale: Scale) -> list[Markup]:
+    return [
         tag(
             "text",
             f"{value:+.6g}".replace("-", "−") if value else "0",
@@ -142,7 +183,6 @@ def _draw_axis(scale: Scale) -> Markup:
         )
         for value in scale.ticks(6)
     ]
-    return tag("div", tag("span", tag("svg", *ticks), class_="track"), class_="trial scale")
 
 
 def _describe_verdicts(advice: Advice, measure: str) -> str:

@@ -31,6 +31,7 @@ path.line, path.line.thick { stroke-width: 2; } path.line.dashed { stroke-width:
 .as-is .mark { fill: var(--paper); stroke: var(--ink); stroke-width: 1.8; }
 .ring { fill: none; stroke: var(--accent); stroke-width: 2; }
 .frame { fill: none; stroke: var(--grid); } .axis { fill: none; stroke: var(--quiet); stroke-opacity: 0.7; }
+.zero { stroke: var(--ink); stroke-width: 1.2; }
 """
 
 
@@ -98,7 +99,7 @@ def render_chart_image(chart: Chart) -> Markup:
     legend = [draw_legend(lines, 1, TOP - 6)] if lines else []
     size = LEFT + PANEL_WIDTH + 24, TOP + room + PANEL_HEIGHT + GAP - 20
     file = render_svg_file(chart.title, *size, panel, *legend, dark=False)
-    return _render_image(file, f"{chart.title}. {chart.description}")
+    return render_image(file, f"{chart.title}. {chart.description}")
 
 
 def render_cloud_image(cloud: PointCloud, name: str) -> Markup:
@@ -106,9 +107,10 @@ def render_cloud_image(cloud: PointCloud, name: str) -> Markup:
     drawing = Markup(draw_small_cloud(cloud).replace("<svg ", '<svg x="8" y="40" width="472" height="293" ', 1))
     title = tag("text", f"Points of {name}", x=16, y=24, class_="title")
     file = render_svg_file(f"Points of {name}", 488, 342, title, drawing, dark=False)
-    return _render_image(file, f"Points of {name} along two principal components")
+    return render_image(file, f"Points of {name} along two principal components")
 
 
-def _render_image(file: str, words: str) -> Markup:
+def render_image(file: str, words: str) -> Markup:
+    """Return the text of an SVG file as an image for a notebook; `words` describe it."""
     source = "data:image/svg+xml;base64," + b64encode(file.encode("utf-8", "replace")).decode("ascii")
     return tag("img", src=source, alt=words, style="max-width:100%;height:auto;margin:.4em .8em .4em 0")

@@ -16,6 +16,7 @@ from isoscope._report.html import (
     render_definition_list,
     render_heading,
     render_main,
+    render_notebook_table,
     render_scrollable,
     render_table_head,
     section,
@@ -36,6 +37,7 @@ from isoscope._report.narrate import (
     training_headline,
     training_paragraph,
 )
+from isoscope._report.svg_file import render_chart_image
 from isoscope.auditing.finding import format_number
 from isoscope.training.history import LATE_SHARE, Runs
 from isoscope.training.layer_metrics import find_collapses
@@ -246,17 +248,20 @@ def render_numbers(runs: Runs) -> Section:
 
 
 def _render_layer_table(runs: Runs) -> Markup:
-    arm = next(iter(runs.arms))
     rows = []
     for layer in reversed(runs.layers):
-        moves = [measure_change(runs.mean(arm, layer, name)) for name in MEASUREMENT_LABELS]
-        cells = (
-            tag("td", f"{format_number(m.before)} → {format_number(m.after)}" if m.is_known else "–") for m in moves
-        )
+        cells = (tag("td", change) for change in _format_changes(runs, layer, list(MEASUREMENT_LABELS)))
         rows.append(tag("tr", tag("th", format_layer_name(layer), scope="row"), *cells))
     return tag(
         "table", render_table_head("layer", *MEASUREMENT_LABELS.values()), tag("tbody", *rows), class_="trials by-layer"
     )
+
+
+def _format_changes(runs: Runs, layer: str, measurements: Sequence[str]) -> list[str]:
+    """Return the first and the last value of each measurement of a layer, for the only arm."""
+    arm = next(iter(runs.arms))
+    changes = [measure_change(runs.mean(arm, layer, name)) for name in measurements]
+    return [f"{format_number(m.before)} → {format_number(m.after)}" if m.is_known else "–" for m in changes]
 
 
 def _render_arm_table(runs: Runs) -> Markup:
@@ -311,3 +316,22 @@ def render_notes(runs: Runs, facts: Mapping[str, object]) -> Section:
         ),
     ]
     return section("notes", "How this was measured", render_definition_list(*rows))
+
+
+# notebooks
+
+
+def render_history_notebook(history: History) -> str:
+    """Return the course of the last layer as charts, and the change of every layer as a table, for a notebook."""
+    columns = [MEASUREMENT_LABELS[name] for name in _SIDE_BY_SIDE]
+    if not len(history):
+        return render_notebook_table(["No step has been measured yet."], ("layer", *columns), ())
+    runs = Runs(history)
+    images = []
+    for name in _SIDE_BY_SIDE:
+        chart = build_step_chart(MEASUREMENT_LABELS[name], layer_lines(runs, "", name))
+        if chart is not None:
+            images.append(render_chart_image(chart))
+    rows = [(format_layer_name(layer), *_format_changes(runs, layer, _SIDE_BY_SIDE)) for layer in reversed(runs.layers)]
+    lead = [tag("strong", training_headline(runs)), f"{_format_size(runs)}."]
+    return render_notebook_table(lead, ("layer", *columns), rows, images=images)

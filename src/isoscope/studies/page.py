@@ -10,9 +10,11 @@ import isoscope
 from isoscope._io.files import atomic_replace
 from isoscope._report.html import (
     document,
+    join_markup,
     render_date,
     render_definition_list,
     render_main,
+    render_notebook_table,
     render_scrollable,
     section,
     tag,
@@ -258,3 +260,17 @@ def _render_notes(outcome: Outcome, facts: Mapping[str, Any]) -> Section:
         *(("Note", note) for note in outcome.notes),
     ]
     return section("notes", "How this was run, and differences from the paper", render_definition_list(*rows))
+
+
+# notebooks
+
+
+def render_study_notebook(study: Study, outcome: Outcome, folder: Path) -> str:
+    """Return the claims of the paper with their verdicts as a table for a notebook."""
+    lead = [
+        join_markup(tag("strong", study.published.paper.title), f" ({study.name})"),
+        tag("strong", format_claim_counts(outcome.verdicts)),
+    ]
+    rows = [(each.claim.words, each.published, each.ours, each.holds.value) for each in outcome.verdicts]
+    notes = [f"All tables and figures are in {folder / 'page.html'}."]
+    return render_notebook_table(lead, ("claim", "published", "ours", "holds?"), rows, notes=notes, wrap=True)

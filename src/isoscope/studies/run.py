@@ -27,7 +27,7 @@ from isoscope.studies.datasets.registry import fingerprint_data_sets
 from isoscope.studies.datasets.source import DataSource
 from isoscope.studies.formatting import file_name
 from isoscope.studies.models import Model
-from isoscope.studies.page import render_study_page, write_summary
+from isoscope.studies.page import render_study_notebook, render_study_page, write_summary
 from isoscope.studies.study import ArmContext, Case, Setting, format_value
 from isoscope.studies.study import study as study_by_name
 
@@ -160,6 +160,9 @@ class StudyRun:
         counts = Counter(each.holds.value for each in self.outcome.verdicts)
         found = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
         return f"StudyRun({self.study.name}: {plural(len(self.results), 'arm')}, claims: {found})"
+
+    def _repr_html_(self) -> str:
+        return render_study_notebook(self.study, self.outcome, self.folder)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the run as a dictionary for JSON."""

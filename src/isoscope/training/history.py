@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from isoscope._core.errors import FileFormatError, NotFoundError, ParameterError, TooFewRowsError, warn_data
+from isoscope._core.errors import FileFormatError, NotFoundError, ParameterError, TooFewRowsError, plural, warn_data
 from isoscope._io.files import atomic_replace
+from isoscope._render import render
 from isoscope.training.layer_metrics import EVIDENCE, MEASUREMENTS
 
 HISTORY_FILE = "history.parquet"
@@ -50,7 +51,10 @@ class History:
         self._columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
 
     def __repr__(self) -> str:
-        return f"History({len(self.steps)} steps, {len(self.layers)} layers{_format_path(self)})"
+        return f"History({plural(len(self.steps), 'step')}, {plural(len(self.layers), 'layer')}{_format_path(self)})"
+
+    def _repr_html_(self) -> str:
+        return str(render("History", "notebook", self))
 
     def __len__(self) -> int:
         return len(self._columns["step"])
