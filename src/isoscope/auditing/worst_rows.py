@@ -96,9 +96,9 @@ class WorstRows:
         if self.exact:
             return f"Nearest neighbors were computed among all {plural(self.searched, 'row')}."
         return (
-            f"Nearest neighbors were computed among a random sample of {plural(self.searched, 'row')}. Exact copies are "
-            "always found; near-duplicates are found if at least one of the rows is in the sample. Hubs and anti-hubs "
-            "are known only for sampled rows."
+            f"Nearest neighbors were computed among a random sample of {plural(self.searched, 'row')}. Exact copies "
+            "are always found; near-duplicates are found if at least one of the rows is in the sample. Hubs and "
+            "anti-hubs are known only for sampled rows."
         )
 
     @classmethod
