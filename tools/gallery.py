@@ -70,7 +70,7 @@ ENTRIES = (
           "--epochs 4 --batch-size 32 --learning-rate 2e-3 --max-length 32 --probe 128 --every 20 -o finetune"),
 )  # fmt: skip
 STUDY = Entry("study", "Study", "Which claims of a paper hold when its experiments are run again?",
-              "isoscope study run NAME -o study")  # fmt: skip
+              "isoscope study run isotropy-clusters-classifiers -o study --quick")  # fmt: skip
 
 
 def prepare_inputs(folder: Path) -> None:

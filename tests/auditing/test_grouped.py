@@ -233,7 +233,7 @@ def test_the_text_has_a_row_per_group_and_lists_skipped_groups(found):
     assert [line.split()[0] for line in lines[-3:]] == ["0", "6", "12"]
     assert found[6]["mean_cosine"].shown in str(found)
     skipping = isoscope.audit(np.random.default_rng(0).standard_normal((103, 4)), by=np.arange(103) // 100, sample=100)
-    assert "not measured: groups 1, array, groups 1 has 3 vectors" in " ".join(str(skipping).split())
+    assert "not measured: 1 (array, groups 1 has 3 vectors" in " ".join(str(skipping).split())
     assert "3 rows belong to none of these groups" in str(skipping)
 
 

@@ -57,15 +57,16 @@ def test_no_text_leaves_texts_out_of_all_output(tmp_path, capsys):
     texts = [f"private sentence {i}" for i in range(60)]
     source, out = tmp_path / "texts.parquet", tmp_path / "out.parquet"
     pq.write_table(pa.table({"vector": list(rows), "text": texts, "label": ["a", "b"] * 30}), source)
-    page, saved = tmp_path / "page.html", tmp_path / "audit.json"
-    audits = ["audit", str(source), "--html", str(page), "--json", str(saved), "--top", "3"]
+    page, saved, rows_file = tmp_path / "page.html", tmp_path / "audit.json", tmp_path / "rows.csv"
+    audits = ["audit", str(source), "--html", str(page), "--json", str(saved), "--rows", str(rows_file)]
     repair = ["fix", "center", str(source), "-o", str(out), "--html", str(page)]
-    for command, files in ((audits, [page, saved]), (repair, [page])):
+    for command, files in ((audits, [page, saved, rows_file]), (repair, [page])):
         said = []
         for option in ([], ["--no-text"]):
             assert main([*command, *option, *(["--restart"] if "fix" in command and option else [])]) == 0
             said.append([path.read_text(encoding="utf-8") for path in files] + [capsys.readouterr().out])
         assert "private sentence" in said[0][0]
+        assert "private sentence" in said[0][len(files) - 1]
         assert not [text for text in said[1] if "private" in text]
     assert "isoscope advise texts.parquet --labels label" in page.read_text(encoding="utf-8")
     assert "private sentence 7" in pq.read_table(out)["text"].to_pylist(), "the vectors keep their columns"

@@ -96,12 +96,12 @@ def warn_data(message: str) -> None:
 def plural(count: int, word: str) -> str:
     """Return a count with its noun in the singular or plural.
 
-    >>> plural(1, "row"), plural(2, "row"), plural(2, "entry")
-    ('1 row', '2 rows', '2 entries')
+    >>> plural(1, "row"), plural(1750, "row"), plural(2, "entry")
+    ('1 row', '1,750 rows', '2 entries')
     """
     if count == 1:
         return f"1 {word}"
-    return f"{count} {word[:-1]}ies" if word.endswith("y") else f"{count} {word}s"
+    return f"{count:,} {word[:-1]}ies" if word.endswith("y") else f"{count:,} {word}s"
 
 
 def was_dropped(count: int, noun: str, reason: str = "") -> str:

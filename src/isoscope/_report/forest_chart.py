@@ -154,10 +154,10 @@ def render_trial_name(trial: Trial, chosen: bool) -> Markup:
 def format_score(value: float) -> str:
     """Return a score with the same number of decimals as its gain.
 
-    >>> format_score(0.5), format_score(-0.1234)
-    ('0.500', '−0.123')
+    >>> format_score(0.5), format_score(-0.1234), format_score(-0.0001)
+    ('0.500', '−0.123', '0.000')
     """
-    return f"{value:.3f}".replace("-", "−")
+    return f"{value:z.3f}".replace("-", "−")
 
 
 def _draw_grid(scale: Scale) -> list[Markup]:

@@ -228,7 +228,8 @@ def _format_size(audit: GroupedAudit) -> str:
     rows = f"{counts[0]:,}" if len(set(counts)) == 1 else f"from {min(counts):,} to {max(counts):,}"
     each = " each" if len(counts) > 1 else ""
     groups = f"{len(counts)} {plural_group_noun(audit) if len(counts) > 1 else group_noun(audit.by)}"
-    return f"{groups} · {rows} vectors{each} × {' or '.join(f'{d:,}' for d in widths)} dimensions"
+    rest = f" · {audit.left_out:,} other vectors left out" if audit.left_out else ""
+    return f"{groups} · {rows} vectors{each} × {' or '.join(f'{d:,}' for d in widths)} dimensions{rest}"
 
 
 def _render_tally(audit: GroupedAudit) -> Markup:

@@ -413,7 +413,7 @@ def _render_grouped_headline(grouped: GroupedAudit) -> Text:
 
 def describe_grouped_notes(grouped: GroupedAudit) -> list[str]:
     """Return notes on unmeasured groups, on rows outside all groups, and on sampling."""
-    notes = [f"not measured: {grouped.by} {name}, {why}" for name, why in grouped.skipped.items()]
+    notes = [f"not measured: {name} ({why})" for name, why in grouped.skipped.items()]
     if grouped.left_out:
         notes.append(f"{grouped.left_out:,} rows belong to none of these groups")
     if any(audit.n > grouped.settings.sample for audit in grouped.groups.values()):

@@ -130,7 +130,8 @@ class Audit(Displayed):
         """
         pictures = None if self.pictures is None else replace(self.pictures, text=None)
         worst = None if self.worst is None else self.worst.without_texts()
-        return replace(self, pictures=pictures, worst=worst)
+        rows = None if self.rows is None else self.rows.without_texts()
+        return replace(self, pictures=pictures, worst=worst, rows=rows)
 
     def __getitem__(self, name: str) -> Finding:
         finding = self.get(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -181,6 +182,13 @@ class RowTable:
         import pyarrow as pa
 
         return pa.RecordBatchReader.from_batches(self.schema, self.batches()).__arrow_c_stream__(requested_schema)
+
+    def without_texts(self) -> RowTable:
+        """Return the table without the texts of rows, for a file that is to be shared."""
+        table, text = copy(self), self.roles.get("text")
+        table.roles = {role: name for role, name in self.roles.items() if role != "text"}
+        table._columns = {name: column for name, column in self._columns.items() if name != text}
+        return table
 
     def write(self, path: str | os.PathLike[str]) -> int:
         """Write the table to a .parquet, .arrow or .csv file, atomically, and return the number of rows.

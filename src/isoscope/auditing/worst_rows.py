@@ -94,11 +94,11 @@ class WorstRows:
     def note(self) -> str:
         """Among which rows nearest neighbors were computed, as a sentence."""
         if self.exact:
-            return f"Nearest neighbors were computed among all {plural_rows(self.searched)}."
+            return f"Nearest neighbors were computed among all {plural(self.searched, 'row')}."
         return (
-            f"Nearest neighbors were computed among a random sample of {plural_rows(self.searched)}. Exact copies are "
-            "always found; near-duplicates are found if at least one of the rows is in the sample. Hubs and anti-hubs "
-            "are known only for sampled rows."
+            f"Nearest neighbors were computed among a random sample of {plural(self.searched, 'row')}. Exact copies "
+            "are always found; near-duplicates are found if at least one of the rows is in the sample. Hubs and "
+            "anti-hubs are known only for sampled rows."
         )
 
     @classmethod
@@ -141,11 +141,6 @@ def check_top(top: Any) -> int:
     if check_integer(top, "top") < 1:
         raise ParameterError(f"top is {top}: need at least 1 row in each list")
     return int(top)
-
-
-def plural_rows(count: int) -> str:
-    """Return a number of rows as text, with thousands separators."""
-    return f"{count:,} {plural(count, 'row').split()[1]}"
 
 
 class _Finder:

@@ -133,7 +133,7 @@ class Sketch:
     >>> import numpy as np, isoscope
     >>> X = np.random.default_rng(0).standard_normal((1000, 8))
     >>> isoscope.Sketch.of(X[:400]) + isoscope.Sketch.of(X[400:])
-    Sketch(1000 rows, 8 dimensions)
+    Sketch(1,000 rows, 8 dimensions)
     """
 
     n: int = 0
@@ -257,7 +257,7 @@ class Sketch:
     def __repr__(self) -> str:
         kinds = "" if self.types is None else f", {len(self.types.names)} types"
         kinds += "" if self.groups is None else f", {self.groups.groups} groups"
-        return f"Sketch({self.n} rows, {self.d} dimensions{kinds})"
+        return f"Sketch({self.n:,} rows, {self.d:,} dimensions{kinds})"
 
     def _key(self) -> bytes:
         return self.mean.tobytes()
