@@ -183,7 +183,8 @@ def test_findings_are_found_by_name_and_sorted_worst_first(found):
     assert found["labels"].name == "labels"
     assert "labels" in found
     assert "nope" not in found
-    assert repr(found) == f"Audit(array: 260 × 12, {found.verdict})"
+    counts = ", ".join(f"{verdicts.count(each)} {each}" for each in ("bad", "look", "ok") if each in verdicts)
+    assert repr(found) == f"Audit(array: 260 × 12; {counts})"
     with pytest.raises(KeyError, match=r"nope: not found; choose from .*mean_cosine"):
         found["nope"]
     named = isoscope.audit(cloud(), labels=[f"row {i}" for i in range(260)])

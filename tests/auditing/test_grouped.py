@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -67,7 +68,7 @@ def test_groups_are_named_and_ordered(found):
         found[7]
     assert found.verdict == "bad" == found[12].verdict
     assert found[0]["mean_cosine"].verdict == "ok"
-    assert repr(found) == "GroupedAudit(table by layer: 3 groups, bad)"
+    assert repr(found) == "GroupedAudit(table by layer: 3 groups; 3 bad)"
 
 
 def test_series_of_a_finding(found):
@@ -229,8 +230,10 @@ def test_an_unknown_finding_in_json_raises_an_error(found, tmp_path):
 
 def test_the_text_has_a_row_per_group_and_lists_skipped_groups(found):
     lines = str(found).splitlines()
-    assert lines[0].startswith("table by layer: 3 groups, 600 × 8, worst verdict: bad")
-    assert [line.split()[0] for line in lines[-3:]] == ["0", "6", "12"]
+    assert re.fullmatch(r"Mean cosine rises from \S+ in layer 0 to 0\.\d+ in layer 12\.", lines[0])
+    assert any(line.startswith("table by layer: 3 groups, 600 × 8, worst verdict: bad") for line in lines)
+    assert [line.split()[0] for line in lines[-4:-1]] == ["0", "6", "12"]
+    assert lines[-1].split() == ["✗", "bad,", "!", "worth", "a", "look,", "✓", "ok"]
     assert found[6]["mean_cosine"].shown in str(found)
     skipping = isoscope.audit(np.random.default_rng(0).standard_normal((103, 4)), by=np.arange(103) // 100, sample=100)
     assert "not measured: 1 (array, groups 1 has 3 vectors" in " ".join(str(skipping).split())

@@ -96,8 +96,9 @@ class Scale:
 def fit_scale(values: Iterable[float], *, log: bool = False, margin: float = 0.0, zero: bool = False) -> Scale:
     """Return a scale that covers all finite values, with margins; `zero` makes it include 0, without a margin there.
 
-    >>> fit_scale([1, 2]), fit_scale([1, 2], zero=True, margin=0.5)
-    (Scale(low=1.0, high=2.0, log=False), Scale(low=0.0, high=3.0, log=False))
+    >>> scales = fit_scale([1, 2]), fit_scale([1, 2], zero=True, margin=0.5)
+    >>> [(scale.low, scale.high) for scale in scales]
+    [(1.0, 2.0), (0.0, 3.0)]
     """
     known = [each for each in values if math.isfinite(each) and (not log or each > 0)]
     if not known:

@@ -64,7 +64,7 @@ class GroupedAudit(Displayed):
     >>> layer = np.arange(900) // 300
     >>> grouped = isoscope.audit(X + layer[:, None], by=layer)
     >>> grouped
-    GroupedAudit(array by groups: 3 groups; 2 bad, 1 ok)
+    GroupedAudit(array by groups: 3 groups; 2 bad, 1 look)
     >>> grouped.series("mean_cosine").estimates.round(2).tolist(), grouped[2]["mean_cosine"].verdict
     ([0.0, 0.51, 0.81], 'bad')
     """

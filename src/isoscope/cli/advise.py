@@ -136,7 +136,8 @@ def advise(
         return
     show(render_advice(advice))
     print("\nNext:")
-    task = {"--pairs": pairs, "--queries": queries, "--qrels": qrels, "--labels": labels, "--query-ids": query_ids}
+    searched = None if queries is None else _name_source(queries)
+    task = {"--pairs": pairs, "--queries": searched, "--qrels": qrels, "--labels": labels, "--query-ids": query_ids}
     same_rows = {"--columns": ",".join(columns or []), "--ids": ids, "--layer": layer}
     policy = {"--missing": missing.value, "--zeros": zeros.value} if "drop" in (missing, zeros) else {}
     if advice.leaves_vectors_unchanged:
