@@ -252,7 +252,7 @@ def neighbor_lines() -> list[Line]:
         ours, peer = turns(call, theirs, 1)
         if k == 100:
             r = theirs().astype(np.float64)
-            oracle = (-1 / np.log(r / r[:, -1:]).mean(axis=1)).mean()
+            oracle = (-(k - 2) / np.log(r / r[:, -1:]).sum(axis=1)).mean()
         else:
             oracle = TwoNN(discard_fraction=0.1, dist=True).fit(theirs().astype(np.float64)).dimension_
         lines.append(Line(work, name, peer, ours, relative(call(), oracle), 2))
