@@ -137,7 +137,7 @@ def test_small_groups_are_skipped_and_only_small_groups_raise_an_error(table):
     assert "2 vectors with 4 dimensions: an audit needs at least 4" in found.skipped["1"]
     with pytest.raises(KeyError, match="an audit needs at least 4"):
         found["1"]
-    with pytest.raises(InputError, match="none of the 20 groups can be measured: array, groups 0 has .*at least 4"):
+    with pytest.raises(InputError, match=r"none of the 20 groups can be measured: array, groups 0 has .*at least 4"):
         isoscope.audit(X[:20], by=np.arange(20))
 
 
