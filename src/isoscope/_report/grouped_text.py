@@ -74,11 +74,20 @@ def describe_left_out(audit: GroupedAudit) -> str:
 
 
 def _list_further(audit: GroupedAudit, names: list[str]) -> str:
-    """Return the titles of at most three findings that are worse in the worst group than in the second worst."""
-    second = audit.groups[names[1]]
-    further = [
-        finding.title if finding.title.startswith("IsoScore") else finding.title[:1].lower() + finding.title[1:]
-        for finding in audit.groups[names[0]].findings
-        if VERDICTS.index(finding.verdict) > VERDICTS.index(own.verdict if (own := second.get(finding.name)) else "ok")
-    ]
+    """Return the titles of at most three findings that are worse in the worst group than in most others.
+
+    At least one is worse than in the second worst group, because that group has fewer findings.
+    """
+
+    def severity(name: str, finding: Finding) -> int:
+        own = audit.groups[name].get(finding.name)
+        return 0 if own is None else VERDICTS.index(own.verdict)
+
+    further = []
+    for finding in audit.groups[names[0]].findings:
+        own = VERDICTS.index(finding.verdict)
+        milder = sum(severity(name, finding) < own for name in names[1:])
+        if severity(names[1], finding) < own or milder > len(names[1:]) / 2:
+            keeps_case = finding.title.startswith("IsoScore")
+            further.append(finding.title if keeps_case else finding.title[:1].lower() + finding.title[1:])
     return join_words(further[:3])
