@@ -139,6 +139,8 @@ def test_small_groups_are_skipped_and_only_small_groups_raise_an_error(table):
         found["1"]
     with pytest.raises(InputError, match=r"none of the 20 groups can be measured: array, groups 0 has .*at least 4"):
         isoscope.audit(X[:20], by=np.arange(20))
+    with pytest.raises(InputError, match="none of the 24 largest of 100 groups can be measured: array, groups id 0"):
+        isoscope.audit(X, by=[f"id {i}" for i in range(100)])
 
 
 def test_a_column_that_cannot_be_grouped_raises_an_error(table):

@@ -72,7 +72,9 @@ def measure_groups(
         progress("groups", measurements.n, len(measured) / len(runs))
     skipped |= grouping.others
     if not measured:
-        count = f"the {len(names)} largest groups" if grouping.others else f"the {len(names)} groups"
+        count = f"the {len(names)} groups"
+        if grouping.smaller:
+            count = f"the {len(names)} largest of {len(names) + grouping.smaller:,} groups"
         raise TooFewRowsError(
             f"{store.name} was grouped by {by}, but none of {count} can be measured: {next(iter(skipped.values()))}"
         )
