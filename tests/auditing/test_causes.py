@@ -96,7 +96,7 @@ def test_faults_in_the_data_come_before_the_shape():
     ("findings", "sentence"),
     [
         ([finding("isoscore", 0.09, unbiased=0.09, as_published=0.08, participation_ratio=36.4)],
-         "A few directions carry most of the variance: it fills 36 of 384 dimensions evenly."),
+         "A few directions carry most of the variance: it fills as much as 36 evenly filled dimensions of 384."),
         ([finding("isoscore", 0.01, unbiased=0.4, as_published=0.01, participation_ratio=4.8)],
          "A few long rows dominate the shape: the variance fills 5 of 384 dimensions."),
         ([finding("effective_rank", 12.3)],
@@ -116,6 +116,14 @@ def test_faults_in_the_data_come_before_the_shape():
 def test_each_cause_is_one_sentence(findings, sentence):
     causes = only(*findings)
     assert [cause.sentence for cause in causes] == [sentence]
+
+
+def test_equal_vectors_are_one_cause():
+    found = audit(np.ones((100, 8)))
+    assert found.headline == "All vectors are equal: check how they were computed."
+    assert [cause.name for cause in found.causes] == ["equal_rows"]
+    assert not found.causes[0].is_about_shape
+    assert "rogue_dimensions" in found.skipped, "no coordinate is ok in vectors that are all equal"
 
 
 def test_every_finding_has_a_sentence():

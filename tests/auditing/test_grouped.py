@@ -137,11 +137,10 @@ def test_small_groups_are_skipped_and_only_small_groups_raise_an_error(table):
     assert "2 vectors with 4 dimensions: an audit needs at least 4" in found.skipped["1"]
     with pytest.raises(KeyError, match="an audit needs at least 4"):
         found["1"]
-    with pytest.raises(
-        InputError,
-        match=r"array was grouped by groups, but none of the 20 groups can be measured; group 0: .*at least 4",
-    ):
+    with pytest.raises(InputError, match=r"none of the 20 groups can be measured: array, groups 0 has .*at least 4"):
         isoscope.audit(X[:20], by=np.arange(20))
+    with pytest.raises(InputError, match="none of the 24 largest of 100 groups can be measured: array, groups id 0"):
+        isoscope.audit(X, by=[f"id {i}" for i in range(100)])
 
 
 def test_a_column_that_cannot_be_grouped_raises_an_error(table):
@@ -230,14 +229,15 @@ def test_an_unknown_finding_in_json_raises_an_error(found, tmp_path):
 
 def test_the_text_has_a_row_per_group_and_lists_skipped_groups(found):
     lines = str(found).splitlines()
-    assert re.fullmatch(r"Mean cosine rises from \S+ in layer 0 to 0\.\d+ in layer 12\.", lines[0])
+    assert lines[0] == "Layer 12 is the worst of 3 layers: every cosine is high, for unrelated rows too."
+    assert re.search(r"Mean cosine rises from \S+ in layer 0 to 0\.\d+ in layer 12\.", " ".join(lines))
     assert any(line.startswith("table by layer: 3 groups, 600 × 8, worst verdict: bad") for line in lines)
     assert [line.split()[0] for line in lines[-4:-1]] == ["0", "6", "12"]
     assert lines[-1].split() == ["✗", "bad,", "!", "worth", "a", "look,", "✓", "ok"]
     assert found[6]["mean_cosine"].shown in str(found)
     skipping = isoscope.audit(np.random.default_rng(0).standard_normal((103, 4)), by=np.arange(103) // 100, sample=100)
     assert "not measured: 1 (array, groups 1 has 3 vectors" in " ".join(str(skipping).split())
-    assert "3 rows belong to none of these groups" in str(skipping)
+    assert "left out: 3 rows in total, including those of the groups that were not measured" in str(skipping)
 
 
 def test_the_notebook_table_escapes_names():

@@ -211,6 +211,20 @@ def test_labels_in_the_first_directions_are_a_conflict(rng):
     assert isoscope.audit(X, labels=rng.permutation(FOUR))[CONFLICT].verdict == "ok"
 
 
+def test_advice_on_the_mean_holds_when_labels_fill_the_first_directions():
+    found = isoscope.audit(ball() + 1.5 * np.eye(32)[FOUR] + 1, labels=FOUR)
+    assert found[CONFLICT].verdict == "look"
+    assert "Subtract the mean" in found["mean_cosine"].advice
+    assert found["anisotropy"].details["centred"][0] < found["anisotropy"].value / 2
+    assert "isoscope fix center" in found["anisotropy"].advice, "not the opposite of the advice on the mean cosine"
+    assert "all-but-the-top" not in found["anisotropy"].advice
+
+
+def test_chance_cosine_of_one_is_written_as_near_one():
+    line = np.linspace(-1, 1, 200)[:, None] * np.ones((1, 32)) + 0.001 * ball()[:1]
+    assert "may have a cosine near 1" in isoscope.audit(line)["isoscore"].meaning
+
+
 def test_label_share_of_first_directions_matches_definition():
     X = ball() + 1.5 * np.eye(32)[FOUR]
     found = next(f for f in isoscope.audit(X, labels=FOUR).findings if f.name.endswith(CONFLICT))

@@ -278,3 +278,21 @@ def test_equal_rows_on_both_sides_are_noted():
     found = same(X, X[::-1], pair="none")
     assert any("400 compared rows of the old vectors are also among the new ones" in note for note in found.notes)
     assert not any("also among" in note for note in same(X[:200], X[200:]).notes)
+
+
+def test_equal_rows_in_the_same_order_are_matched_by_row_number():
+    found = same(X, X.copy())
+    assert (found.answer, found.evidence, found.compared) == ("same", "pairs", len(X))
+    assert f"All {len(X)} matched vectors agree" in found.paragraph
+    assert any("matched by row number" in note for note in found.notes)
+    moved = X.copy()
+    moved[: len(X) // 2] += 1
+    for other in (X[::-1], X[:-1], moved):
+        assert same(X, other).evidence == "rows"
+
+
+def test_different_rows_are_described_by_the_best_transformation():
+    paragraph = same(X, np.random.default_rng(5).standard_normal(X.shape), pair="rows").paragraph
+    assert (
+        "0% of 400 matched vectors agree within the tolerance (5% of the median distance from the center)." in paragraph
+    )

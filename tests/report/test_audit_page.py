@@ -13,7 +13,7 @@ from scipy.spatial.distance import pdist
 from isoscope._core.errors import InputError
 from isoscope._report import audit_charts
 from isoscope._report.audit_page import render_notebook_page, render_page
-from isoscope._report.cards import draw_meter
+from isoscope._report.cards import _choose_scale, draw_meter
 from isoscope._report.cloud import MAX_GROUPS, CategoricalColoring, find_colorings, render_point_cloud
 from isoscope._report.html import tag
 from isoscope.auditing.audit import Audit, audit
@@ -428,6 +428,12 @@ def test_value_is_drawn_in_the_region_of_its_verdict(verdict, form):
         inside = {name for left, width, name in regions if float(left) <= place <= float(left) + float(width)}
         assert verdict in inside
         assert sum(float(width) for _, width, _ in regions) == pytest.approx(100, abs=0.5)
+
+
+def test_scale_of_a_cosine_ends_at_one():
+    judged = Range.lower_is_better(0.1, 0.5, "s", 0.0)
+    assert _choose_scale([Finding("mean_cosine", "X", 1.0, 1.0, 1.0, judged, "", "", 1)]).high == 1
+    assert _choose_scale([Finding("effective_rank", "X", 1.0, 1.0, 1.0, judged, "", "", 1)]).high > 1
 
 
 def test_informational_findings_have_no_scale():

@@ -10,7 +10,14 @@ import pytest
 
 import isoscope
 from isoscope._report.compression_page import build_frontier_chart, render_compression_page, render_notebook_page
-from isoscope._report.compression_text import compression_headline, format_goal, format_share, frontier
+from isoscope._report.compression_text import (
+    compression_headline,
+    format_bounds,
+    format_goal,
+    format_share,
+    frontier,
+)
+from isoscope.compressing.decision import Kept
 from tests.report.chromium import Chromium, require_browser
 from tests.report.parsed import Parsed, allows_itself_alone, in_order
 
@@ -113,6 +120,11 @@ def test_names_from_the_data_are_escaped():
     result.source = EVIL
     in_order(render_compression_page(result))
     assert "<img" not in render_compression_page(result)
+
+
+def test_bounds_that_look_like_the_goal_have_another_digit():
+    assert format_bounds(Kept(0.5, 0.985, 0.9804, 0.98996, "loses", 100), 0.99) == "[98.04, 99.00]"
+    assert format_bounds(Kept(0.5, 0.985, 0.9804, 0.9884, "loses", 100), 0.99) == "[98.0, 98.8]"
 
 
 def test_shares_are_percentages():

@@ -7,6 +7,7 @@ import pytest
 from isoscope._core.errors import InputError
 from isoscope._report.grouped_page import render_grouped_page
 from isoscope._report.grouped_panels import choose_panels
+from isoscope._report.grouped_text import describe_worst_group
 from isoscope._report.narrate import describe_groups
 from isoscope.auditing.finding import VERDICTS
 from tests.report.chromium import Chromium, require_browser
@@ -181,7 +182,8 @@ def test_missing_groups_are_listed_with_reasons():
     text = Parsed(render_grouped_page([found])).text
     assert "Not measured: 7" in text
     assert "3 rows: need 10" in text
-    assert "1,234 rows that belong to none of these groups" in text
+    assert "1,234 rows in total, including those of the groups that were not measured" in text
+    assert "1,234 rows that belong to none of these" in render_grouped_page([dataclasses.replace(found, skipped={})])
 
 
 def test_published_isoscores_are_mentioned():
@@ -247,8 +249,22 @@ def test_headline_names_the_worst_group_and_its_consequence():
     header = Parsed(re.search(r"<header>.*?</header>", text)[0]).text
     assert "in layer 1 is 0.700 (ok below 0.300, bad from 0.600)" in header
     same = Parsed(re.search(r"<h1.*?</h1>", render_grouped_page([told([0.4, 0.5, 0.2])]))[0]).text
-    assert same.startswith("In 2 of 3 layers, ")
+    assert same == "In 2 of 3 layers, rows look alike."
+    header = render_grouped_page([told([0.7, 0.9, 0.8])]).split("<main")[0]
+    assert "In all 3 layers, rows look alike." in header, "no layer is the worst because of a finding that all have"
+    assert "mean_cosine ranges from 0.700 to 0.900 there (ok below 0.300, bad from 0.600)." in header
     assert "No finding needs attention in any of the 2 layers." in render_grouped_page([told([0.1, 0.2])])
+
+
+def test_group_with_more_findings_names_them_and_the_terminal_has_the_same_headline():
+    found = told([0.7, 0.9])
+    more = dataclasses.replace(found.groups["1"]["mean_cosine"], name="isoscore", title="IsoScore")
+    found.groups["1"].findings.append(more)
+    headline, numbers = describe_worst_group(found)
+    assert headline == "In both layers, rows look alike."
+    assert numbers.endswith("Layer 1 needs the most attention, also because of IsoScore.")
+    assert str(found).startswith(f"{headline}\n{numbers[:60]}")
+    assert headline in render_grouped_page([found])
 
 
 def test_groups_without_an_order_are_listed_from_the_worst():

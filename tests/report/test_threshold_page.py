@@ -12,6 +12,7 @@ import pytest
 import isoscope
 from isoscope._report.threshold_page import render_notebook_page, render_threshold_page
 from isoscope._report.threshold_text import (
+    describe_population,
     format_cut,
     format_share,
     render_threshold_text,
@@ -123,11 +124,28 @@ def test_headlines_state_the_goal():
     assert "more than 1,000 times as many would be needed" in threshold_headline(far)
 
 
+def test_headline_states_a_low_recall_or_precision():
+    def lowered(kind, measure):
+        scores = KINDS[kind].scores | {measure: Share(0.037, 0.03, 0.04)}
+        return threshold_headline(dataclasses.replace(KINDS[kind], scores=scores))
+
+    assert lowered("precision", "recall").endswith("confidence. It finds only 3.7% of all matches.")
+    assert lowered("recall", "precision").endswith("confidence. Only 3.7% of such pairs are matches.")
+    assert KINDS["precision"].scores["recall"].value > 0.5
+    assert "finds only" not in threshold_headline(KINDS["precision"])
+
+
+def test_rows_that_take_no_part_are_counted():
+    found = KINDS["precision"]
+    assert "from 400 rows;" in describe_population(found)
+    assert "from 400 of 401 rows;" in describe_population(dataclasses.replace(found, n=401))
+
+
 def test_terminal_table_names_its_columns_and_fits():
     text = render_threshold_text(KINDS["precision"])
     assert "Scores on held-out" in text
     assert "95% interval" in text
-    assert "the goal is not proven for lower cuts" in text
+    assert "Lower cuts may also reach 80%, but this data cannot prove it." in text
     for found in KINDS.values():
         assert max(map(len, render_threshold_text(found).splitlines())) <= 80
 

@@ -397,7 +397,9 @@ def test_page_begins_with_the_claims_and_folds_long_tables(tmp_path):
     assert "<details" not in page
     table = done.outcome.tables[0]
     long = dataclasses.replace(done.outcome, tables=[dataclasses.replace(table, rows=[*table.rows] * 5)])
+    long.verdicts[0] = dataclasses.replace(long.verdicts[0], ours="7.96e−5")
     page = render_study_page(done.study, long, done.facts)
+    assert "7.96×10⁻⁵" in page
     assert re.search(r"<details[^>]*><summary>Show all \d+ rows</summary><div[^>]*><table", page)
 
 

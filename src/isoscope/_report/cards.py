@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 
 _MARGIN = 0.14
+_AT_MOST_ONE = {"mean_cosine", "isoscore", "inter_type", "intra_type", "clusters", "labels"}
+"""Findings that are no shares, but at most 1 too: cosines, IsoScores and silhouettes."""
 _MIN_LABEL_WIDTH = 0.13  # share of the width that a region's name needs
 
 
@@ -120,7 +122,7 @@ def _choose_scale(findings: Sequence[Finding]) -> Scale | None:
     first, last = low - margin, high + margin
     if low >= 0:
         first = max(first, 0.0)
-    if form == "share":
+    if form == "share" or findings[0].name in _AT_MOST_ONE:
         last = min(last, 1.0)
     return Scale(first, last)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from isoscope._report.commands import Call, changed_settings, given_inputs, is_f
 from isoscope._report.compression_text import (
     KEPT_MARKS,
     compression_headline,
+    format_bounds,
     format_bytes,
     format_goal,
     format_share,
@@ -160,15 +162,15 @@ def build_frontier_chart(result: Compression) -> Chart:
         ],
         x_name="bytes per vector (logarithmic scale)",
         y_name=result.measures[measure],
-        x_ticks=[(size, f"{int(size):,}") for size in _choose_ticks(sizes)],
+        x_ticks=[(size, f"{int(size):,}") for size in _choose_ticks([trial.bytes for trial in best])],
         format_y=format_tick,
     )
 
 
-def _choose_ticks(sizes: np.ndarray) -> list[float]:
+def _choose_ticks(sizes: Sequence[int]) -> list[float]:
     """Return sizes at least a factor of 1.6 apart, the largest first."""
     ticks: list[float] = []
-    for size in sorted(set(sizes.tolist()), reverse=True):
+    for size in sorted(map(float, set(sizes)), reverse=True):
         if not ticks or ticks[-1] / size >= 1.6:
             ticks.append(size)
     return ticks
@@ -210,10 +212,12 @@ def _render_databases(result: Compression) -> Section | None:
     for setting in settings:
         rows += [
             tag("h3", setting.database),
-            render_code_block(*setting.lines),
             tag("p", setting.difference, class_="hint") if setting.difference else None,
+            render_code_block(*setting.lines),
         ]
-    lead = "These settings store the same kind of codes. What differs is noted."
+    lead = (
+        "These settings store the vectors as similarly as each database can. The text above the code says what differs."
+    )
     return section("databases", "Database settings", tag("p", lead, class_="hint"), *rows)
 
 
@@ -246,7 +250,9 @@ def _render_table(result: Compression) -> Markup:
                 tag("th", _render_name(trial, chosen), scope="row"),
                 tag("td", size),
                 *(cell for measure in measures for cell in _render_cells(result, trial, measure)),
-                tag("td", "–" if trial.whole is None else _render_kept(trial.whole)) if whole else None,
+                tag("td", "–" if trial.whole is None else _render_kept(trial.whole, result.settings.keep))
+                if whole
+                else None,
                 class_="chosen" if chosen else None,
             )
         )
@@ -260,17 +266,13 @@ def _render_name(trial: CompressionTrial, chosen: bool) -> Markup:
 def _render_cells(result: Compression, trial: CompressionTrial, measure: str) -> tuple[Markup, Markup]:
     kept = trial[measure]
     value = tag("td", f"{kept.value:.3f}".replace("-", "−"))
-    return value, tag("td", "–" if trial is result.original else _render_kept(kept))
+    return value, tag("td", "–" if trial is result.original else _render_kept(kept, result.settings.keep))
 
 
-def _render_kept(kept: Kept) -> Markup:
+def _render_kept(kept: Kept, keep: float) -> Markup:
     sign = tag("span", KEPT_MARKS[kept.verdict], role="img", aria_label=_LABELS[kept.verdict])
     share = tag("span", sign, f" {format_share(kept.share)}", class_=f"gained {_CLASSES[kept.verdict]}")
-    return join_markup(share, " ", tag("span", _format_bounds(kept), class_="range"))
-
-
-def _format_bounds(kept: Kept) -> str:
-    return f"[{100 * kept.low:.1f}, {100 * kept.high:.1f}]".replace("-", "−")
+    return join_markup(share, " ", tag("span", format_bounds(kept, keep), class_="range"))
 
 
 def _ordered_measures(result: Compression) -> list[str]:
@@ -408,7 +410,7 @@ def render_notebook_page(result: Compression) -> str:
             f"{kept.value:.3f}",
             ""
             if trial is result.original
-            else join_markup(chip, f" {format_share(kept.share)} {_format_bounds(kept)}"),
+            else join_markup(chip, f" {format_share(kept.share)} {format_bounds(kept, result.settings.keep)}"),
         ]
         rows.append(cells)
     bold = trials.index(result.choice) if result.chosen is not None else None

@@ -33,6 +33,13 @@ def format_share(share: float) -> str:
     return f"{100 * share:.1f}%".replace("-", "−")
 
 
+def format_bounds(kept: Kept, keep: float) -> str:
+    """Return the bounds of a kept share in percent, with a second decimal if a bound would look equal to the goal."""
+    goal = f"{100 * keep:.1f}"
+    digits = 2 if goal in (f"{100 * kept.low:.1f}", f"{100 * kept.high:.1f}") else 1
+    return f"[{100 * kept.low:.{digits}f}, {100 * kept.high:.{digits}f}]".replace("-", "−")
+
+
 def format_goal(keep: float) -> str:
     """Return the share to keep as a percentage.
 
@@ -188,7 +195,7 @@ def _render_frontier(result: Compression) -> Table:
     for trial in frontier(result):
         kept, chosen = trial[result.measure], result.chosen is not None and trial is result.choice
         style = "bold" if chosen else ""
-        bounds = f"{format_share(kept.share)} [{100 * kept.low:.1f}, {100 * kept.high:.1f}]"
+        bounds = f"{format_share(kept.share)} {format_bounds(kept, result.settings.keep)}"
         mark = Text(KEPT_MARKS[kept.verdict], KEPT_COLORS[kept.verdict])
         if trial.whole is not None:
             mark.append(f" all rows: {format_share(trial.whole.share)} ", "dim")
@@ -204,7 +211,7 @@ def _render_settings(result: Compression) -> list[RenderableType]:
     parts: list[RenderableType] = [Text("Database settings", "bold")]
     for setting in result.database_settings:
         parts += [Text(), Text(setting.database, "bold")]
-        parts += [Text(f"  {line}", no_wrap=True, overflow="ignore") for line in setting.lines]
         if setting.difference:
             parts.append(Text(setting.difference, "dim"))
+        parts += [Text(f"  {line}", no_wrap=True, overflow="ignore") for line in setting.lines]
     return parts

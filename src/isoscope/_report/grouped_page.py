@@ -15,6 +15,7 @@ from isoscope._report.cloud import HUES
 from isoscope._report.gallery import render_gallery
 from isoscope._report.glossary import render_glossary
 from isoscope._report.grouped_panels import choose_panels
+from isoscope._report.grouped_text import describe_left_out, describe_worst_group, rank_group, sort_groups
 from isoscope._report.html import (
     document,
     join_markup,
@@ -56,7 +57,6 @@ from isoscope.auditing.finding import VERDICTS, format_number
 if TYPE_CHECKING:
     from isoscope._report.grouped_panels import Panel, Trace
     from isoscope._report.html import Markup, Section
-    from isoscope.auditing.finding import Finding
     from isoscope.auditing.grouped import GroupedAudit
 
 
@@ -136,60 +136,16 @@ def _format_title(audits: Sequence[GroupedAudit]) -> str:
 def _render_heading(audits: Sequence[GroupedAudit]) -> Markup:
     by, many = audits[0].by, len(audits)
     what = "an embedding space" if many == 1 else f"{spell_number(many)} embedding spaces"
-    worst = max(audits, key=lambda audit: _rank_group(audit, _find_worst(audit)[0][0]))
+    worst = max(audits, key=lambda audit: rank_group(audit, sort_groups(audit)[0][0]))
+    headline, numbers = describe_worst_group(worst, with_source=many > 1)
     return render_heading(
         f"{what} by {by}",
         _format_title(audits),
         _format_size(audits[0]) if many == 1 else f"{many} sources",
-        *_describe_worst(worst, many > 1),
+        headline,
+        tag("p", numbers, class_="reasons") if numbers else None,
         *(_render_summary(audit, letter if many > 1 else "") for letter, audit in zip(LETTERS, audits, strict=False)),
     )
-
-
-def _rank_group(audit: GroupedAudit, name: str) -> tuple[int, ...]:
-    """Return the number of findings of a group with each verdict, the worst verdict first."""
-    found = [finding.verdict for finding in audit.groups[name].findings]
-    return tuple(found.count(verdict) for verdict in reversed(VERDICTS[1:]))
-
-
-def _find_worst(audit: GroupedAudit) -> tuple[list[str], Finding | None]:
-    """Return the groups from the worst to the best, and the worst finding of the worst group; None if all are ok.
-
-    Groups with as many findings of each verdict are ordered by how far that finding lies outside its ok range.
-    """
-    first = audit.groups[max(audit.groups, key=lambda name: _rank_group(audit, name))]
-    found = next((each for each in first.findings if each.verdict == first.verdict != "ok"), None)
-
-    def severity(name: str) -> tuple[tuple[int, ...], float]:
-        own = None if found is None else audit.groups[name].get(found.name)
-        outside = 0.0 if own is None else max(own.judged.ok[0] - own.value, own.value - own.judged.ok[1])
-        return _rank_group(audit, name), outside
-
-    names = sorted(audit.groups, key=severity, reverse=True)
-    return names, None if found is None else audit.groups[names[0]].get(found.name)
-
-
-def _describe_worst(audit: GroupedAudit, named: bool) -> tuple[str, Markup | None]:
-    """Return a headline on the worst group and its worst finding, and a paragraph with the number."""
-    names, finding = _find_worst(audit)
-    count, worst = len(names), format_group_name(audit, names[0])
-    nouns = plural_group_noun(audit) if count > 1 else group_noun(audit.by)
-    source = f" of {audit.source}" if named else ""
-    if finding is None:
-        return f"No finding needs attention in {f'any of the {count} {nouns}' if count > 1 else worst}{source}.", None
-    consequence = finding.meaning.split(". ")[0].split(": ")[0].rstrip(".")
-    consequence = consequence[:1].lower() + consequence[1:]
-    ranks = [_rank_group(audit, name) for name in names]
-    shared = int((audit.series(finding.name).verdicts == finding.verdict).sum())
-    if count == 1:
-        headline = f"{capitalize(worst)}{source}: {consequence}."
-    elif ranks[0] > ranks[1]:
-        headline = f"{capitalize(worst)} is the worst of {count} {nouns}{source}: {consequence}."
-    else:
-        every = "both" if count == 2 else f"all {count}"
-        headline = f"In {every if shared == count else f'{shared} of {count}'} {nouns}{source}, {consequence}."
-    numbers = f"{finding.title} in {worst} is {finding.shown} ({finding.range})."
-    return headline, tag("p", numbers, class_="reasons")
 
 
 def _rank_panel(panel: Panel, audits: Sequence[GroupedAudit]) -> tuple[int, ...]:
@@ -205,7 +161,7 @@ def _group_names(audits: Sequence[GroupedAudit]) -> list[str]:
     names = list(dict.fromkeys(name for audit in audits for name in audit.groups))
     if all(audit.ordered for audit in audits):
         return names
-    orders = [_find_worst(audit)[0] for audit in audits]
+    orders = [sort_groups(audit)[0] for audit in audits]
     return sorted(names, key=lambda name: min(order.index(name) for order in orders if name in order))
 
 
@@ -505,7 +461,7 @@ def _measurement_facts(audit: GroupedAudit) -> list[tuple[object, object]]:
     ]
     rows += [(f"Not measured: {name}", reason) for name, reason in audit.skipped.items()]
     if audit.left_out:
-        rows.append(("Left out", f"{audit.left_out:,} rows that belong to none of these groups"))
+        rows.append(("Left out", describe_left_out(audit)))
     return rows
 
 

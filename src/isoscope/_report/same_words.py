@@ -18,6 +18,7 @@ RELATION_NAMES = {
     "rotated": "a rotation, up to a factor",
 }
 """The transformations of matched rows, for tables."""
+_TRANSFORMATIONS = {"rescaled": "a factor", "shifted": "a factor and a shift", "rotated": "a rotation and a factor"}
 
 _CONSEQUENCES = {
     "rescaled": (
@@ -172,17 +173,27 @@ def _describe_pairs(result: Sameness) -> str:
         )
     elif result.answer == "different" and kept.kept >= 0.5:
         words.append(
-            f"{result.n_changed:,} of {result.compared:,} matched vectors moved by more than the tolerance of "
-            f"{tolerance:.2g} of the spread; the others did not."
+            f"{result.n_changed:,} of {result.compared:,} matched vectors moved by more than the tolerance "
+            f"({_format_tolerance(tolerance)}); the others did not."
         )
     elif result.answer == "different":
+        best = max(result.fits[1:], key=lambda fit: fit.kept, default=kept)
+        fitted = (
+            f"Even after {_TRANSFORMATIONS[best.relation]}, only {best.kept:.0%} fit."
+            if best.kept > kept.kept + 0.005
+            else "No factor, shift or rotation maps one set to the other."
+        )
         words.append(
-            f"{kept.kept:.0%} of {result.compared:,} matched vectors are within the tolerance of {tolerance:.2g} of "
-            "the spread, and no factor, shift or rotation maps one set to the other."
+            f"{kept.kept:.0%} of {result.compared:,} matched vectors agree within the tolerance "
+            f"({_format_tolerance(tolerance)}). {fitted}"
         )
     if result.answer != "same" and result.neighbors is not None:
         words.append(f"On average, {10 * result.neighbors:.1f} of the 10 nearest neighbors of a row agree.")
     return " ".join(words)
+
+
+def _format_tolerance(tolerance: float) -> str:
+    return f"{100 * tolerance:.2g}% of the median distance from the center"
 
 
 def _format_residual(result: Sameness) -> str:

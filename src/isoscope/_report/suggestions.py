@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from isoscope._report.commands import Call, Placeholder, is_file, name_source
+from isoscope.stores.columns import is_chosen_first
 from isoscope.stores.databases.address import parse_address
 
 if TYPE_CHECKING:
@@ -91,11 +92,23 @@ def _suggest_repair(audit: Audit, method: str) -> Suggestion:
 def _format(audit: Audit, function: str, **arguments: Any) -> str:
     """Return a call on the source of the audit, for the shell or for Python."""
     source = name_source(audit.source)
+    if function == "audit":
+        arguments = {**_chosen_columns(audit), **arguments}
     if is_file(audit.source):
         return shlex.join(Call(function, (source,), arguments).to_shell())
     if "top" in arguments:
         arguments = {"rows": True, **arguments}
     return Call(function, (source,), arguments).to_python()
+
+
+def _chosen_columns(audit: Audit) -> dict[str, Any]:
+    """Return the columns to pass so that an audit reads the same ones: those that it would not choose by itself."""
+    if not is_file(audit.source):
+        return {"labels": Placeholder("labels")} if "labels" in audit.columns else {}
+    chosen = {role: name for role, name in audit.columns.items() if not is_chosen_first(role, name)}
+    labels = {"labels": chosen.pop("labels")} if "labels" in chosen else {}
+    others = ",".join(f"{role}={name}" for role, name in chosen.items())
+    return {**labels, **({"columns": others} if others else {})}
 
 
 def suggest_repair_test(before: Audit, held_out: HeldOutComparison) -> Suggestion:

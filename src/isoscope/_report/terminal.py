@@ -18,6 +18,7 @@ from rich.text import Text
 
 from isoscope._core.errors import InputError
 from isoscope._core.printable import escape_controls
+from isoscope._report.grouped_text import describe_left_out, describe_worst_group
 from isoscope._report.narrate import (
     advice_headline,
     describe_groups,
@@ -313,8 +314,10 @@ def render_grouped_audit(grouped: GroupedAudit) -> Group:
     """Return the table of a grouped audit for rich's console."""
     parts: list[RenderableType] = []
     if grouped.groups:
-        parts += [Paragraph(each, f"bold {COLORS[grouped.verdict]}") for each in describe_groups(grouped, 1)]
-        parts.append(Text())
+        headline, numbers = describe_worst_group(grouped)
+        parts.append(Paragraph(headline, f"bold {COLORS[grouped.verdict]}"))
+        evidence = " ".join(filter(None, [numbers, *describe_groups(grouped, 1)]))
+        parts += [*([Paragraph(evidence)] if evidence else []), Text()]
     parts += [_render_grouped_headline(grouped), Text(), _GroupTables(grouped)]
     parts.append(Text(", ".join(f"{MARKS[verdict]} {words}" for verdict, words in _VERDICT_WORDS.items()), "dim"))
     return Group(*parts, *_render_notes(grouped))
@@ -415,7 +418,7 @@ def describe_grouped_notes(grouped: GroupedAudit) -> list[str]:
     """Return notes on unmeasured groups, on rows outside all groups, and on sampling."""
     notes = [f"not measured: {name} ({why})" for name, why in grouped.skipped.items()]
     if grouped.left_out:
-        notes.append(f"{grouped.left_out:,} rows belong to none of these groups")
+        notes.append(f"left out: {describe_left_out(grouped)}")
     if any(audit.n > grouped.settings.sample for audit in grouped.groups.values()):
         notes.append(f"findings about pairs of rows use a sample of {grouped.settings.sample:,} rows per group")
     return notes

@@ -26,10 +26,8 @@ SCORE_NAMES = {"precision": "precision", "recall": "recall", "f1": "F1"}
 """The names of the measures in a sentence."""
 VERDICT_COLORS = {"cut": "green", "no cut": "red", "undecided": "yellow"}
 _WIDTH = 80
-_INTERVAL_ENDS = {
-    "precision": "The cut is the upper end of its interval: the goal is not proven for lower cuts.",
-    "recall": "The cut is near the lower end of its interval: the goal is not proven for higher cuts.",
-}
+_OTHER_CUTS = {"precision": "Lower", "recall": "Higher"}
+_FEW_FOUND = 0.5  # the headline states a lower recall, or a lower precision of a cut for recall
 _TIED = 0.9  # if equal cosines make the rate lower than this share of the requested one, it is "at most"
 _FEW = 0.001  # smaller shares are written as "1 in 10,000"
 
@@ -74,10 +72,12 @@ def describe_population(found: Threshold) -> str:
     if found.matches is None:
         what = "pairs of a query and a row" if found.kind == "random results" else "pairs of rows"
         return f"{found.pairs:,} random {what}"
+    left_out = found.n - found.examples  # rows whose label no other row has, and rows outside the sample
+    examples = f"{found.examples:,} {f'of {found.n:,} ' if left_out > 0 else ''}rows"
     where = {
         "pairs": f"{found.pairs:,} judged pairs",
         "queries": f"{found.pairs:,} pairs of a query and a document, from {found.examples:,} queries",
-        "labels": f"{found.pairs:,} pairs of rows, from {found.examples:,} rows",
+        "labels": f"{found.pairs:,} pairs of rows, from {examples}",
     }[found.kind]
     are = "is a match" if found.matches == 1 else "are matches"
     return f"{where}; {found.matches:,} ({format_frequency(found.matches / found.pairs)}) {are}"
@@ -114,14 +114,24 @@ def threshold_headline(found: Threshold) -> str:
     if found.goal == "precision":
         return (
             f"A cosine of at least {cut} means a match: at least {100 * (found.level or 0):.3g}% of such pairs are "
-            f"matches, with {confidence} confidence."
+            f"matches, with {confidence} confidence.{_describe_price(found, 'recall')}"
         )
     if found.goal == "recall":
         return (
             f"At least {100 * (found.level or 0):.3g}% of the matches have a cosine of at least {cut}, with "
-            f"{confidence} confidence."
+            f"{confidence} confidence.{_describe_price(found, 'precision')}"
         )
     return f"A cosine of at least {cut} has the best F1: {found.scores['f1'].value:.2f} on held-out examples."
+
+
+def _describe_price(found: Threshold, measure: str) -> str:
+    """Return a sentence on the measure that is not the goal if it is low; empty otherwise."""
+    share = found.scores[measure].value
+    if share >= _FEW_FOUND:
+        return ""
+    if measure == "recall":
+        return f" It finds only {format_frequency(share)} of all matches."
+    return f" Only {format_frequency(share)} of such pairs are matches."
 
 
 def threshold_paragraph(found: Threshold) -> str:
@@ -265,8 +275,9 @@ def render_threshold(found: Threshold) -> Group:
     parts += [Text(), Paragraph(f"Pairs: {describe_population(found)}.", "dim")]
     if found.verdict == "cut" and found.matches is not None:
         parts.append(Paragraph("Precision depends on the share of matches: if matches are rarer, it is lower.", "dim"))
-        if found.goal in _INTERVAL_ENDS:
-            parts.append(Paragraph(_INTERVAL_ENDS[found.goal], "dim"))
+        if found.goal in _OTHER_CUTS:
+            side, goal = _OTHER_CUTS[found.goal], f"{100 * (found.level or 0):.3g}%"
+            parts.append(Paragraph(f"{side} cuts may also reach {goal}, but this data cannot prove it.", "dim"))
     parts += [Paragraph(note, "dim") for note in found.notes]
     return Group(*parts)
 

@@ -72,10 +72,11 @@ def measure_groups(
         progress("groups", measurements.n, len(measured) / len(runs))
     skipped |= grouping.others
     if not measured:
-        group, why = next(iter(skipped.items()))
+        count = f"the {len(names)} groups"
+        if grouping.smaller:
+            count = f"the {len(names)} largest of {len(names) + grouping.smaller:,} groups"
         raise TooFewRowsError(
-            f"{store.name} was grouped by {by}, but none of the {len(names)} groups can be measured; "
-            f"group {group}: {why}"
+            f"{store.name} was grouped by {by}, but none of {count} can be measured: {next(iter(skipped.values()))}"
         )
     return GroupMeasurements(measured, skipped, settings)
 

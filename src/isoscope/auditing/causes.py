@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from isoscope.auditing.finding import VERDICTS, Finding, format_number, worst_verdict
-from isoscope.auditing.findings.evidence import ABOUT_SHAPE
+from isoscope.auditing.findings.evidence import ABOUT_SHAPE, ALL_EQUAL
 
 if TYPE_CHECKING:
     from isoscope._core.types import Verdict
@@ -34,7 +34,7 @@ class Cause:
     @property
     def is_about_shape(self) -> bool:
         """Whether the cause is the shape of the space, which does not show whether the vectors solve a task."""
-        return any(ABOUT_SHAPE in finding.meaning for finding in self.findings)
+        return self.name != "equal_rows" and any(ABOUT_SHAPE in finding.meaning for finding in self.findings)
 
 
 def find_causes(findings: Sequence[Finding], dimensions: int, noun: str = "rows") -> list[Cause]:
@@ -81,6 +81,8 @@ def remove_shape_note(meaning: str) -> str:
 
 def _find_cause(finding: Finding, every: _Findings) -> str:
     """Return the name of the cause of a finding, given all findings by name."""
+    if "mean_cosine" in every and every["mean_cosine"].advice == ALL_EQUAL and finding.name in _EFFECTS_OF_EQUAL_ROWS:
+        return "equal_rows"
     leaning = "mean_cosine" in every and every["mean_cosine"].verdict != "ok"
     details = finding.details
     match finding.name:
@@ -111,6 +113,9 @@ _CAUSES = {
 }
 """The causes of findings whose cause has another name than the finding."""
 
+_EFFECTS_OF_EQUAL_ROWS = {"mean_cosine", "anisotropy", "partition_isotropy", "duplicates", "near_duplicates"}
+"""The findings that say nothing more if all rows are equal."""
+
 
 def _format_cosine(value: float) -> str:
     return f"{value:.2f}".replace("-0.00", "0.00").replace("-", "−")
@@ -129,8 +134,9 @@ def _describe_few_dimensions(own: _Findings, d: int, noun: str) -> str:
     if "isoscore" in own or "effective_rank" in own:
         evenly = "isoscore" in own
         used = own["isoscore"].details.get("participation_ratio") if evenly else own["effective_rank"].value
-        how = " evenly" if evenly else ""
-        return f"A few directions carry most of the variance: it fills {used or 0:.0f} of {d:,} dimensions{how}."
+        fills = f"as much as {used or 0:.0f} evenly filled dimensions of {d:,}"
+        fills = fills if evenly else f"{used or 0:.0f} of {d:,} dimensions"
+        return f"A few directions carry most of the variance: it fills {fills}."
     if "inter_type" in own:
         return f"Different words look similar: their tokens have a mean cosine of {own['inter_type'].value:.2f}."
     return "The vectors use some directions far more than others."
@@ -169,6 +175,7 @@ def _describe_neighborhoods(own: _Findings, d: int, noun: str) -> str:
 
 
 _SENTENCES: dict[str, Callable[[_Findings, int, str], str]] = {
+    "equal_rows": lambda own, d, noun: "All vectors are equal: check how they were computed.",
     "mixed_spaces": lambda own, d, noun: (
         f"The source mixes vectors of two spaces: about {own['mixed_spaces'].shown} of the rows come from the second "
         "one."

@@ -35,6 +35,8 @@ class Grouping:
     """Whether the groups are numbers or ranges of numbers."""
     others: dict[str, str] = field(default_factory=dict)
     """The groups that are left out, and the reason for each."""
+    smaller: int = 0
+    """The number of names that are not measured because there are too many."""
 
     @property
     def counts(self) -> np.ndarray:
@@ -114,7 +116,7 @@ def _group_by_name(values: np.ndarray, most: int) -> Grouping:
         others[f"{fewer:,} others"] = (
             f"{rows:,} rows in {fewer:,} smaller groups are skipped: only the {most} largest groups are measured"
         )
-    return Grouping(names, list(names), codes, ordered=False, others=others)
+    return Grouping(names, list(names), codes, ordered=False, others=others, smaller=fewer)
 
 
 def _group_by_range(different: np.ndarray, codes: np.ndarray) -> Grouping:

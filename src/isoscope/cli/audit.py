@@ -410,13 +410,13 @@ def similarity(
         options: dict[str, Any] = {"settings": settings.limit_sample(store), "progress": bar, "engine": running}
         of = {"source": store.name}
         if queries is None:
-            pairs, nearest = f"pairs in {store.name}", "rows have a lower cosine with their nearest neighbor"
+            pairs, nearest = f"pairs in {store.name}", "rows, even the nearest neighbor has a lower cosine"
             percentiles = Similarity.of(*measure_cosines(store, **options))
         else:
             asked = open_source(queries, None, missing=missing, zeros=zeros)
             of["queries"] = asked.name
             pairs = f"pairs of a query in {asked.name} and a row in {store.name}"
-            nearest = "queries have a lower cosine with their nearest row"
+            nearest = "queries, even the nearest row has a lower cosine"
             percentiles = Similarity.of(*measure_query_cosines(store, asked, **options))
     _report_cosines(cosines, percentiles, of, pairs, nearest, json)
 
@@ -447,7 +447,7 @@ def _parse_cosine(text: str, before: str = "") -> float:
 def _describe_cosine(cosine: float, percentiles: Similarity, pairs: str, nearest: str) -> str:
     line = f"{cosine:g} is above {_spell_percentage(percentiles.percentile(cosine))} of the {pairs}"
     lower = percentiles.nearest_percentile(cosine)
-    return line if lower is None else f"{line}; {_spell_percentage(lower)} of {nearest}"
+    return line if lower is None else f"{line}; for {_spell_percentage(lower)} of the {nearest}"
 
 
 def _spell_percentage(value: float) -> str:
@@ -498,7 +498,7 @@ def _report_known_model(model: str, cosines: Sequence[float], json: Path | None)
     from isoscope.thresholding.registry import find_model
 
     entry = find_model(model)
-    pairs, nearest = f"pairs of texts with {entry.name}", "texts have a lower cosine with their nearest neighbor"
+    pairs, nearest = f"pairs of texts with {entry.name}", "texts, even the nearest neighbor has a lower cosine"
     note = f"{entry.name}: a typical cosine of two random texts is {entry.floor:.2f}. {entry.about}."
     check_output_folders(json)
     _report_cosines(cosines, entry.similarity, {"model": entry.name}, pairs, nearest, json, note)

@@ -109,7 +109,8 @@ def embed(
         typer.Option(
             "--truncate",
             rich_help_panel="Model",
-            help="Read only the first window of a long text instead of all windows.",
+            help="Read only the first window of a long text instead of all windows. The pooling of Sentence "
+            "Transformers models always does this.",
         ),
     ] = False,
     special_tokens: Annotated[

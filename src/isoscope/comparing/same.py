@@ -107,7 +107,7 @@ def same(
         rows in the sample.
     pair : {"auto", "ids", "text", "rows", "none"}
         How rows are matched: by id, by text, by row number, or not at all. By default, by id or by text if both sources
-        have such a column and share values in it.
+        have such a column and share values in it, otherwise by row number if both have equal rows.
     tolerance : float
         How far a vector may move and still count as the same, relative to the spread of the vectors: the
         median distance from their median. Rounding to 8 bits moves vectors by about 0.01.

@@ -122,8 +122,8 @@ def _pgvector(about: _Storage) -> DatabaseSetting:
         difference = about.half_range
     else:
         difference = (
-            f"pgvector has no {_NAMES[about.precision]} codes. halfvec (float16) is its smallest type except bit: "
-            f"{2 * k} bytes per vector. {about.half_range}"
+            f"pgvector stores {2 * k:,} bytes per vector: it has no {_NAMES[about.precision]} codes, and halfvec "
+            f"(float16) is its smallest type except bit. {about.half_range}"
         ).rstrip()
     return DatabaseSetting("pgvector", "sql", (*comment, half, index, search), difference)
 

@@ -93,7 +93,7 @@ def embed(
         (default: one window, so that windows do not overlap). If windows overlap, the row of a token comes from the
         window with the most context.
     truncate : bool
-        Whether to read only the first window of a long text.
+        Whether to read only the first window of a long text. The pooling "sentence-transformers" always does so.
     special_tokens : {"keep", "drop"}, optional
         Whether special tokens such as [CLS], [SEP] and <s> become rows and count in means. The model always reads them.
         By default, they are dropped if rows are tokens, and kept in means.

@@ -50,6 +50,17 @@ _USUAL = {
     "frequency": ("frequency", "freq", "count", "counts"),
     "groups": ("document",),  # the name that `isoscope embed` writes
 }
+
+
+def is_chosen_first(role: str, name: str) -> bool:
+    """Return whether a role reads the column with this name by default, unless another column has a usual name too.
+
+    Label columns have several usual names that occur together, so only the first of them is certain.
+    """
+    usual = _USUAL.get(role, ())
+    return name == INVERSE_RANK or name in (usual[:1] if role == "labels" else usual)
+
+
 _NUMBERED = re.compile(r"(.*?)\d+(\D*)", re.DOTALL)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _IDENTITIES = {"index", "idx", "row", "unnamed: 0", "", "__index_level_0__", "label_id", "timestamp"}

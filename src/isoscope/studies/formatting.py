@@ -36,6 +36,18 @@ def format_number(value: float, digits: int, *, signed: bool = False) -> str:
     return ("+" if signed and value >= 0 else "") + text.replace("-", "−")
 
 
+_SUPERSCRIPTS = str.maketrans("−0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def write_powers(text: str) -> str:
+    """Return a text with numbers in scientific notation written as powers of ten.
+
+    >>> write_powers("1.35e−5, but 0.02")
+    '1.35×10⁻⁵, but 0.02'
+    """
+    return re.sub(r"(?<=\d)e(−\d+)", lambda match: f"×10{match[1].translate(_SUPERSCRIPTS)}", text)
+
+
 def format_range(values: Iterable[float], digits: int, *, signed: bool = False) -> str:
     """Return the smallest and the largest value as text, or one number if both look the same.
 

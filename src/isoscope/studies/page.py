@@ -27,6 +27,7 @@ from isoscope.studies.formatting import (
     format_number,
     format_published,
     format_run_time,
+    write_powers,
 )
 from isoscope.studies.study import Holds
 from isoscope.studies.verdicts import RULE
@@ -145,7 +146,7 @@ _BADGES = {Holds.yes: "ok", Holds.partly: "look", Holds.no: "bad", Holds.undecid
 def render_study_page(study: Study, outcome: Outcome, facts: Mapping[str, Any]) -> str:
     """Return the HTML page of a run."""
     paper = study.published.paper
-    return document(
+    page = document(
         f"{paper.title}: replication",
         isoscope.__version__,
         tag("a", "Skip to the claims", href="#claims", class_="skip"),
@@ -169,6 +170,7 @@ def render_study_page(study: Study, outcome: Outcome, facts: Mapping[str, Any]) 
         styles=["page.css", "advice.css", "training.css", "study.css"],
         scripts=["page.js"],
     )
+    return write_powers(page)
 
 
 def _render_claims(name: str, title: str, verdicts: Sequence[Verdict]) -> Section:

@@ -73,6 +73,10 @@ def judge(measured: Measurements) -> tuple[list[Finding], dict[str, str]]:
 _FIX_COMMAND = re.compile(r"isoscope fix ([a-z-]+)")
 _LABEL_REMOVING_REPAIRS = {"all-but-the-top", "whiten", "cluster-center", "cluster-null"}
 _LABEL_ADVICE = "Leave it: a repair would remove the leading principal components, which separate your labels."
+_LABEL_ADVICE_ON_THE_MEAN = (
+    "Subtracting the mean (`isoscope fix center`) also lowers this; do not remove further components, because they "
+    "separate your labels."
+)
 
 
 def _remove_conflicting_advice(findings: list[Finding]) -> list[Finding]:
@@ -80,7 +84,7 @@ def _remove_conflicting_advice(findings: list[Finding]) -> list[Finding]:
     if all(finding.verdict == "ok" for finding in findings if finding.name == "label_conflict"):
         return findings
     return [
-        replace(finding, advice=_LABEL_ADVICE)
+        replace(finding, advice=_LABEL_ADVICE_ON_THE_MEAN if "isoscope fix center" in finding.advice else _LABEL_ADVICE)
         if _LABEL_REMOVING_REPAIRS & set(_FIX_COMMAND.findall(finding.advice))
         else finding
         for finding in findings

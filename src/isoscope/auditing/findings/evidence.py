@@ -26,6 +26,8 @@ IF_CONFIRMED = "if `isoscope advise` confirms it on your task"
 ABOUT_SHAPE = "This is about the shape, not about your task."
 """The last sentence of the meaning, if a `look` or `bad` verdict is about the shape."""
 
+ALL_EQUAL = "All vectors are equal, so no repair can separate them. Check how they were computed."
+"""The advice if no two rows differ."""
 SHARE_SOURCE = 'convention for shares: "look" at one in ten or more, "bad" at one in two or more'
 BROKEN_SOURCE = 'convention for broken rows: "look" at one in a hundred or more, "bad" at one in ten or more'
 

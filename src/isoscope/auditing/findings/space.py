@@ -11,7 +11,14 @@ import numpy as np
 from isoscope._core import formulas
 from isoscope.auditing import nulls
 from isoscope.auditing.finding import Range, format_number
-from isoscope.auditing.findings.evidence import ABOUT_SHAPE, IF_CONFIRMED, SHARE_BAD, SHARE_LOOK, SHARE_SOURCE
+from isoscope.auditing.findings.evidence import (
+    ABOUT_SHAPE,
+    ALL_EQUAL,
+    IF_CONFIRMED,
+    SHARE_BAD,
+    SHARE_LOOK,
+    SHARE_SOURCE,
+)
 from isoscope.metrics.cosine import mean_cosine as cosine_of
 
 if TYPE_CHECKING:
@@ -20,7 +27,7 @@ if TYPE_CHECKING:
     from isoscope.auditing.findings.evidence import Evidence
 
 
-ALL_EQUAL = "All vectors are equal, so no repair can separate them. Check how they were computed."
+_NEARLY_ONE = 0.995  # a higher cosine is 1.00 with two decimals
 
 
 def mean_cosine(e: Evidence) -> Iterator[Finding]:
@@ -147,9 +154,10 @@ def _describe_capacity(e: Evidence, verdict: Verdict, used: float, how: str, not
             f"stay below about {ceiling:.2f}. {fact}."
         )
         return " ".join(filter(None, (meaning, note))), "Leave it."
+    reach = f"of {ceiling:.2f}" if ceiling < _NEARLY_ONE else "near 1, as if it were a copy"
     meaning = (
-        f"Unrelated rows can look similar by chance: after centering, one of {e.n:,} unrelated rows may reach a cosine "
-        f"of {ceiling:.2f}. {fact}."
+        f"Unrelated rows can look similar by chance: after centering, one of {e.n:,} unrelated rows may have a cosine "
+        f"{reach}. {fact}."
     )
     return " ".join(filter(None, (meaning, note, ABOUT_SHAPE))), (
         "A low value is fine if clusters or classes cause it. Otherwise, remove the leading principal components "
@@ -196,6 +204,11 @@ def anisotropy(e: Evidence) -> Iterator[Finding]:
         advice = (
             f"Remove the mean and the leading principal components (`isoscope fix all-but-the-top`) {IF_CONFIRMED}."
         )
+        if centered[0] < value / 2:  # most of it is the mean, which other findings advise to subtract
+            advice = (
+                f"Subtract the mean (`isoscope fix center`): this lowers the share to {100 * centered[0]:.1f}%. Then "
+                f"also remove the leading principal components (`isoscope fix all-but-the-top`) {IF_CONFIRMED}."
+            )
     yield e.finding(
         "anisotropy",
         "Share of the leading axis (anisotropy)",
@@ -211,6 +224,7 @@ def anisotropy(e: Evidence) -> Iterator[Finding]:
 
 def rogue_dimensions(e: Evidence) -> Iterator[Finding]:
     """Judge what share of the total squared length comes from the largest coordinates."""
+    e.check_variance()
     shares = e.sketch.unit_squares / e.sketch.unit_squares.sum()
     order = np.argsort(-shares, kind="stable")
     top = order[: min(3, max(1, e.d // 4))]
