@@ -40,6 +40,7 @@ from isoscope.cli.options import (
     check_output_folders,
     check_output_name,
     check_overwriting,
+    check_result_files,
     open_engine,
     open_source,
     parse_columns,
@@ -179,7 +180,8 @@ def audit(
         check_rows_output(rows)
     named = {"labels": labels, "types": types, "text": text, "frequency": frequency, "ids": ids}
     check_overwriting([html, json, rows], [*sources, queries, *named.values(), baseline])
-    check_output_folders(html, json, rows)
+    check_result_files(html, json)
+    check_output_folders(rows)
     roles = resolve_roles(parse_columns(columns), named)
     policy = parse_policy(missing, zeros)
     earlier = None if baseline is None else Audit.from_json(baseline)
@@ -403,7 +405,7 @@ def similarity(
         )
     cosines = [_parse_cosine(each, before="pass SOURCE first, then the cosines") for each in rest]
     check_overwriting([json], [source, queries])
-    check_output_folders(json)
+    check_result_files(json)
     settings = Settings(sample=sample, seed=seed, **parse_policy(missing, zeros))
     with open_engine(engine, scheduler, workers) as running, InterruptibleProgressBar() as bar:
         store = open_source(source, columns, layer=layer, missing=missing, zeros=zeros)
@@ -500,5 +502,5 @@ def _report_known_model(model: str, cosines: Sequence[float], json: Path | None)
     entry = find_model(model)
     pairs, nearest = f"pairs of texts with {entry.name}", "texts, even the nearest neighbor has a lower cosine"
     note = f"{entry.name}: a typical cosine of two random texts is {entry.floor:.2f}. {entry.about}."
-    check_output_folders(json)
+    check_result_files(json)
     _report_cosines(cosines, entry.similarity, {"model": entry.name}, pairs, nearest, json, note)
