@@ -39,7 +39,7 @@ def test_reports_inputs_and_outputs(here, capsys):
     noted = json.loads((here / "states" / "_embedding.json").read_text())
     assert captured.out == f"states: 2 layers of {noted['rows']:,} vectors, 32 dimensions\n"
     assert "39 texts" in captured.err
-    assert "19 texts have no tokens, so they have no row" in captured.err
+    assert "19 texts have no tokens, so they have no row: text 2, text 4, text 6, …" in captured.err
     assert "Next: isoscope audit states --by layer" in captured.err
     assert sorted(path.name for path in (here / "states").glob("*.arrow")) == [
         "layer-00-00000.arrow",

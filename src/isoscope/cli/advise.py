@@ -139,7 +139,8 @@ def advise(
     searched = None if queries is None else _name_source(queries)
     task = {"--pairs": pairs, "--queries": searched, "--qrels": qrels, "--labels": labels, "--query-ids": query_ids}
     same_rows = {"--columns": ",".join(columns or []), "--ids": ids, "--layer": layer}
-    policy = {"--missing": missing.value, "--zeros": zeros.value} if "drop" in (missing, zeros) else {}
+    policies = {"--missing": missing.value, "--zeros": zeros.value}
+    policy = {name: value for name, value in policies.items() if value == "drop"}
     if advice.leaves_vectors_unchanged:
         words = _repeat_options({**task, **same_rows, **policy})
         print(f"  {_join_command('threshold', _name_source(source), *words)}")

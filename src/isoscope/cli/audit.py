@@ -196,6 +196,8 @@ def audit(
         for store in stores:
             with InterruptibleProgressBar() as bar:
                 results.append(run_audit(store, progress=bar, engine=running, **options))
+            if labels is not None and by is None and (why := results[-1].skipped.get("labels")):
+                print_message(f"{store.name}: --labels {labels} is not used: {why}")
             guessed.append({role: store.columns[role] for role in store.guessed & store.columns.keys()})
     if no_text:
         results = [result.without_texts() for result in results]

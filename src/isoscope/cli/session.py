@@ -49,7 +49,9 @@ class Interruption(Exception):
 _MIN_ADDRESS_SPACE = 400 * 10**6  # bytes; at least numpy, numba and pyarrow are loaded
 KMEANS_ADDRESS_SPACE = 1_100 * 10**6
 """The address space in bytes that scikit-learn's k-means needs; with less, it can loop forever instead of failing."""
-_TWO_FORMS = re.compile(r'\b\w+=(?:"[^"]*"|\w+) \((?:CLI|on the command line): (--[^()]+)\)')
+_TWO_FORMS = re.compile(
+    r'\b(?:\w+=(?:"[^"]*"|\w+)|(\w+)(?= \(CLI: --\1\))) \((?:CLI|on the command line): (--[^()]+)\)'
+)
 """An option in Python, followed by its form on the command line."""
 _MIN_SECRET = 4  # shorter texts would also be removed from ordinary words
 
@@ -233,8 +235,10 @@ def cli_form(message: str) -> str:
 
     >>> cli_form('drop such rows with missing="drop" (CLI: --missing drop)')
     'drop such rows with --missing drop'
+    >>> cli_form("so raise sample (CLI: --sample)")
+    'so raise --sample'
     """
-    return _TWO_FORMS.sub(r"\1", message)
+    return _TWO_FORMS.sub(r"\2", message)
 
 
 def print_note(text: str) -> None:
