@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -129,3 +130,30 @@ def test_judgments_of_unknown_rows_can_be_dropped(folder, capsys):
     assert "Judgments that refer to 2 unknown queries or documents were dropped" in " ".join(
         capsys.readouterr().out.split()
     )
+
+
+def test_messages_about_judgments_name_the_format(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", np.random.default_rng(0).standard_normal((60, 8)).astype(np.float32))
+    Path("words.txt").write_text("is this a judgment no\nx\n")
+    assert main(["advise", "x.npy", "--queries", "x.npy", "--qrels", "words.txt"]) == 2
+    assert "need four columns (TREC" in capsys.readouterr().err
+    Path("one.tsv").write_text("".join(f"k{i}\tk{i}\t1\n" for i in range(59)) + "k59\t995\t1\n")
+    Path("ids.txt").write_text("".join(f"k{i}\n" for i in range(60)))
+    ids = ["--ids", "ids.txt", "--query-ids", "ids.txt"]
+    assert main(["advise", "x.npy", "--queries", "x.npy", "--qrels", "one.tsv", *ids]) == 2
+    err = capsys.readouterr().err
+    assert "refer to 1 row that x.npy does not contain (compared with its ids): '995'" in err
+    assert err.endswith("drop these judgments with --missing drop\n")
+    assert main(["threshold", "x.npy", "--pairs", "x.npy"]) == 2
+    assert "x.npy is a .npy file: need a .tsv, .csv, .jsonl or .parquet file" in capsys.readouterr().err
+
+
+def test_next_command_has_no_default_options(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", np.random.default_rng(0).standard_normal((60, 8)).astype(np.float32))
+    Path("labels.txt").write_text("".join(f"{i % 2}\n" for i in range(60)))
+    assert main(["advise", "x.npy", "--labels", "labels.txt", "--missing", "drop", "-o", "repair"]) == 0
+    command = capsys.readouterr().out.splitlines()[-1]
+    assert "--missing drop" in command
+    assert "--zeros" not in command

@@ -1,5 +1,7 @@
 """The exit code of `isoscope audit --fail-on`, and sources that are refused."""
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -49,3 +51,21 @@ def test_an_empty_source_is_refused_in_one_line(command, tmp_path, monkeypatch, 
     np.save("b.npy", np.eye(100))
     assert main(command) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_messages_about_columns_name_the_problem(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    X = np.random.default_rng(0).standard_normal((60, 8)).astype(np.float32)
+    columns = {"key": [f"k{i}" for i in range(60)], "one": ["a"] * 60, "grp": ["a", "b"] * 30}
+    pq.write_table(pa.table({"vector": list(X), **columns}), "v.parquet")
+    assert main(["audit", "v.parquet", "--labels", "vector"]) == 2
+    assert "column vector holds the vectors, so it cannot be used for labels" in capsys.readouterr().err
+    assert main(["audit", "v.parquet", "--labels", "one"]) == 0
+    assert "--labels one is not used: all rows have the same label" in capsys.readouterr().err
+    assert main(["audit", "v.parquet", "--by", "key"]) == 2
+    assert "groups can be measured: v.parquet, key k0 has 1 vector" in capsys.readouterr().err
+    assert main(["audit", "v.parquet", "--by", "grp"]) == 0
+    assert "both groups of grp" in " ".join(capsys.readouterr().out.split())
+    Path("plain.txt").write_text("This is a sentence.\nThis is another.\n")
+    assert main(["audit", "plain.txt"]) == 2
+    assert "to embed texts, use isoscope embed" in capsys.readouterr().err

@@ -39,7 +39,7 @@ def test_reports_inputs_and_outputs(here, capsys):
     noted = json.loads((here / "states" / "_embedding.json").read_text())
     assert captured.out == f"states: 2 layers of {noted['rows']:,} vectors, 32 dimensions\n"
     assert "39 texts" in captured.err
-    assert "19 texts have no tokens, so they have no row" in captured.err
+    assert "19 texts have no tokens, so they have no row: text 2, text 4, text 6, …" in captured.err
     assert "Next: isoscope audit states --by layer" in captured.err
     assert sorted(path.name for path in (here / "states").glob("*.arrow")) == [
         "layer-00-00000.arrow",
@@ -139,3 +139,21 @@ def test_ctrl_c_keeps_finished_work_and_says_how_to_resume(here, capsys):
     assert len(lines) == 2
     assert "contains 3 layers: auditing each layer" in lines.pop(0)
     assert lines[0].startswith("isoscope: states is incomplete")
+
+
+def test_a_file_with_vectors_of_other_texts_is_not_replaced(here, capsys):
+    command = ["embed", "encoder", "texts.csv", "--columns", "text=prompt", "-o", "states.parquet"]
+    assert main(command) == 0
+    assert main(command) == 0  # the same run replaces its own output
+    before = (here / "states.parquet").read_bytes()
+    (here / "other.txt").write_text((here / "texts.txt").read_text().splitlines()[0])
+    other = ["embed", "encoder", "other.txt", "-o", "states.parquet"]
+    assert main(other) == 2
+    assert "replace it with --restart" in capsys.readouterr().err
+    assert (here / "states.parquet").read_bytes() == before
+    assert [path.name for path in here.glob(".*")] == []
+    assert main([*other, "--restart"]) == 0
+    np.save(here / "mine.npy", np.ones(3))
+    (here / "mine.npy").rename(here / "mine.parquet")
+    assert main([*other[:-1], "mine.parquet"]) == 2
+    assert "is not an output of isoscope embed" in capsys.readouterr().err

@@ -201,6 +201,8 @@ def test_demo_audits_the_bundled_vectors(tmp_path, capsys, monkeypatch):
     assert (tmp_path / "isoscope-demo.html").stat().st_size < 6e6
 
 
+OLD_PAGE = '<!doctype html><meta name="generator" content="isoscope 0.1.0">'
+
 WRONG = {
     "no source": ["audit"],
     "missing file": ["audit", "nosuch.npy"],
@@ -257,7 +259,7 @@ def test_only_debug_prints_a_traceback(capsys):
 
 def test_full_disk_keeps_the_old_page(cone, tmp_path, capsys, monkeypatch):
     page = tmp_path / "page.html"
-    page.write_text("old")
+    page.write_text(OLD_PAGE)
 
     def full(self, *args, **options):
         raise OSError(errno.ENOSPC, "No space left on device", str(self))
@@ -267,14 +269,14 @@ def test_full_disk_keeps_the_old_page(cone, tmp_path, capsys, monkeypatch):
     monkeypatch.undo()
     err = capsys.readouterr().err
     assert "No space left on device" in err
-    assert page.read_text() == "old"
+    assert page.read_text() == OLD_PAGE
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".part"] == []
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="the limit on file sizes is POSIX's")
 def test_write_error_keeps_the_old_file(cone, tmp_path):
     page = tmp_path / "page.html"
-    page.write_text("old")
+    page.write_text(OLD_PAGE)
     limit = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
     limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000));"
     code = f"{limit} import sys; from isoscope.cli.main import main; sys.exit(main(sys.argv[1:]))"
@@ -289,7 +291,7 @@ def test_write_error_keeps_the_old_file(cone, tmp_path):
     assert done.returncode == 2, done.stderr
     assert "File too large" in done.stderr
     assert done.stderr.count("\n") == 1
-    assert page.read_text() == "old"
+    assert page.read_text() == OLD_PAGE
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".part"] == []
 
 
@@ -309,13 +311,13 @@ def start_and_stop_at_work(*arguments):
 def test_ctrl_c_prints_one_line_and_changes_no_file(tmp_path):
     slow, page = tmp_path / "slow.npy", tmp_path / "page.html"
     np.save(slow, np.random.default_rng(0).standard_normal((6_000, 64)).astype(np.float32))
-    page.write_text("old")
+    page.write_text(OLD_PAGE)
     process = start_and_stop_at_work("audit", slow, "--html", page)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=600)
     assert process.returncode == 130
     assert err.strip() == "isoscope: interrupted; existing files are unchanged"
-    assert page.read_text() == "old"
+    assert page.read_text() == OLD_PAGE
 
 
 def test_help_and_version_import_nothing_heavy():

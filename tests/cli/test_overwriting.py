@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import isoscope
 from isoscope.cli.main import main
@@ -148,6 +149,42 @@ def test_other_files_are_written_and_replaced(command, written, files, capsys):
     after = files()
     assert {str(path) for path in after if after[path] != before.get(path)} == written
     assert before.keys() <= after.keys()
+
+
+OTHERS = [
+    "notes.txt",
+    "own.csv",
+    "texts.txt",
+    "words.vec",
+    "page.html",
+    "config.json",
+    "weights.safetensors",
+    "queries.npy",
+]
+
+
+@pytest.mark.parametrize("command", ["audit rows.npy --html", "audit rows.npy --json", "sketch rows.npy -o"])
+def test_results_replace_no_files_of_others(command, files, capsys):
+    Path("notes.txt").write_text('isoscope wrote "schema": once')
+    Path("page.html").write_text('<!doctype html><meta name="generator" content="Hugo 1">')
+    Path("config.json").write_text('{"schema": "other/1", "isoscope.sketch": 1}')
+    save_file({"w": np.ones(3)}, "weights.safetensors")
+    before = files()
+    for name in OTHERS:
+        assert main([*command.split(), name]) == 2
+        assert f"{name} exists and is not a result of isoscope" in capsys.readouterr().err
+    assert files() == before
+
+
+def test_own_and_empty_results_are_replaced(files):
+    Path("empty").touch()
+    assert main(["sketch", "rows.npy", "-o", "empty"]) == 0
+    for _ in range(2):
+        assert main(["sketch", "rows.npy", "-o", "rows.sketch"]) == 0
+        assert main(["fix", "center", "rows.npy", "-o", "new.npy", "--html", "rows.html"]) == 0
+        assert main(["similarity", "rows.npy", "0.5", "--json", "sorted.json"]) == 0
+        result = json.loads(Path("sorted.json").read_text())
+        Path("sorted.json").write_text(json.dumps(result, sort_keys=True, separators=(",", ":")))
 
 
 @pytest.mark.parametrize(

@@ -318,3 +318,22 @@ def test_fit_reports_rows_of_zeros(method, cone, tmp_path, capsys):
     printed = capsys.readouterr()
     assert "take part" not in printed.err
     assert f"fitted to {N - 2} vectors" in printed.out
+
+
+def test_apply_reports_replaced_and_unchanged_vectors(cone, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    isoscope.Center().fit(np.load(cone)).save("center")
+    isoscope.Chain().fit(np.load(cone)).save("as-it-is")
+    for repair, expected in [
+        ("center", "out.npy: 900 vectors\n"),
+        ("center", "out.npy: 900 vectors, replaced\n"),
+        ("as-it-is", "out.npy: 900 vectors, unchanged, because the repair is “as it is”, replaced\n"),
+    ]:
+        assert main(["apply", repair, str(cone), "-o", "out.npy"]) == 0
+        assert capsys.readouterr().out == expected.replace("900", f"{len(np.load(cone)):,}")
+    np.save("narrow.npy", np.ones((4, 2), np.float32))
+    assert main(["apply", "as-it-is", "narrow.npy", "-o", "new.npy"]) == 2
+    assert "but the repair was fitted to vectors with" in capsys.readouterr().err
+    np.save("nan.npy", np.full((4, 2), np.nan, np.float32))
+    assert main(["convert", "nan.npy", "new.npy"]) == 2
+    assert "with --missing drop\n" in capsys.readouterr().err

@@ -162,7 +162,14 @@ def test_empty_texts_have_no_row_but_keep_their_number(encoder, tmp_path):
     notes = []
     embed(encoder, ["", "good", "  \t", "bad"], tmp_path / "store", layers=-1, say=notes.append)
     assert table(tmp_path / "store").document.tolist() == [1, 3]
-    assert "2 texts have no tokens, so they have no row" in notes
+    assert "2 texts have no tokens, so they have no row: text 1, text 3" in notes
+
+
+def test_a_single_text_is_counted_in_the_singular(encoder, tmp_path):
+    notes = []
+    embed(encoder, ["good", "", "bad film"], ids=["a", "b", "c"], window=3, truncate=True, say=notes.append)
+    assert "1 text has no tokens, so it has no row: id b" in notes
+    assert "1 text is longer than a window of 3 tokens: 1 token is not read" in notes
 
 
 # what models can be

@@ -1,6 +1,7 @@
 """Model folders whose settings name code: nothing of it runs unless the user allows it."""
 
 import json
+import logging
 import shutil
 import sys
 
@@ -166,3 +167,16 @@ def test_sparse_encoders_and_plain_models_are_not_sentence_models(models, tmp_pa
         lambda content: content | {"model_type": "SparseEncoder"},
     )
     assert not is_sentence_model(str(folder))
+
+
+def test_attempts_to_reach_the_hub_are_not_logged(monkeypatch):
+    logged = []
+
+    def download(model, name):
+        logged.append(logging.getLogger("huggingface_hub.utils._http").isEnabledFor(logging.WARNING))
+        raise OSError("no network")
+
+    monkeypatch.setattr(pytest.importorskip("huggingface_hub"), "hf_hub_download", download)
+    monkeypatch.setattr(logging.getLogger("huggingface_hub"), "level", logging.WARNING)
+    assert not is_sentence_model("no-such-model")
+    assert logged == [False]

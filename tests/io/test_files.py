@@ -247,3 +247,10 @@ def test_a_folder_is_locked_by_a_file_where_folders_cannot_be_locked(tmp_path, m
         files.lock_file(other)
         with pytest.raises(InputError, match="is being written by another process"), files.lock_folder(tmp_path):
             pass
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder in which nobody can create files")
+def test_error_names_the_output_and_not_the_temporary_file():
+    expected = r"^/proc/page\.html cannot be written: .*; choose another folder$"
+    with pytest.raises(InputError, match=expected), atomic_replace("/proc/page.html"):
+        pass

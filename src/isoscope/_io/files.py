@@ -25,6 +25,11 @@ except ImportError:  # Windows
     fcntl = None
 
 _NO_SPACE = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
+_OWN_RESULT = re.compile(
+    rb'<meta name="generator" content="isoscope |"schema"\s*:\s*"isoscope\.|^.{8}\{.*"isoscope\.sketch"', re.DOTALL
+)
+"""What only pages, JSON results and sketches of isoscope contain."""
+_SEARCHED_BYTES = 2**20  # a tool that sorts the keys of JSON can move "schema" to the end
 _LOCK_NAME = ".lock"
 _REMOVED_SUFFIX = ".gone"  # suffix of folders that are being removed
 
@@ -67,11 +72,23 @@ def check_regular(path: Path) -> None:
         raise OutputError(f"{path} is a pipe, a device or a socket: write to a regular file")
 
 
+def is_own_result(path: Path) -> bool:
+    """Return whether an existing file is empty, or is a page, a JSON result or a sketch that isoscope wrote."""
+    with path.open("rb") as file:
+        start = file.read(_SEARCHED_BYTES)
+    return not start or _OWN_RESULT.search(start) is not None
+
+
 def _create_temporary(path: Path) -> tuple[Path, int | None]:
     """Create a temporary file beside `path`; return it, and an open descriptor that keeps it locked, if possible."""
     while True:
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
-        lock = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        try:
+            lock = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        except OSError as error:
+            if error.errno in _NO_SPACE or not path.parent.is_dir():
+                raise
+            raise OutputError(f"{path} cannot be written: {error.strerror}; choose another folder") from error
         if fcntl is None:
             os.close(lock)
             return temporary, None

@@ -92,6 +92,10 @@ class Table:
         return TableBatch(self.path, columns, lines, batches[0].unit)
 
 
+_BINARY_FORMATS = (".npy", ".npz", ".safetensors", ".arrow", ".feather", ".h5", ".hdf5", ".fvecs", ".bvecs", ".ivecs")
+"""Extensions of files that hold vectors and are never tables of text."""
+
+
 def table_format(path: Path) -> TableFormat | None:
     """Return the table format that a file extension indicates, with or without .gz, or None for other extensions.
 
@@ -143,6 +147,8 @@ def open_table(
         raise NotFoundError(f"{path} is a folder: pass a .csv, .tsv, .jsonl or .parquet file")
     if not path.exists():
         raise NotFoundError(f"{path} does not exist: pass a .csv, .tsv, .jsonl or .parquet file")
+    if path.suffix.lower() in _BINARY_FORMATS:
+        raise FileFormatError(f"{path} is a {path.suffix} file: need a .tsv, .csv, .jsonl or .parquet file")
     try:
         kind = table_format(path) or "tsv"
         if kind == "parquet":

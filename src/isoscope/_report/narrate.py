@@ -397,6 +397,8 @@ def group_noun(by: str) -> str:
 def plural_group_noun(audit: GroupedAudit) -> str:
     """Return the noun for several groups, such as "layers" or "ranges of frequency"."""
     noun = group_noun(audit.by)
+    if not set(noun.lower()) & set("aeiouy"):  # an abbreviation such as grp has no plural
+        return f"groups of {noun}"
     if audit.ordered and not has_numeric_groups(audit):
         return f"ranges of {noun}"
     if noun.endswith("y") and noun[-2:-1] not in "aeiou":

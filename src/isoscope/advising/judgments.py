@@ -41,6 +41,7 @@ _RELEVANCES = ("score", "relevance", "rel", "grade", "label")
 _MISSING_WORDS = ("na", "n/a", "null", "none", "nan")
 _EXACT = 2**53  # larger integers may change when they are stored as floats
 _PAIR_FORMS = "a table or a file with three columns, a list of (first, second, score), or a tuple of three lists"
+_QREL_FILE = "need four columns (TREC: query, iteration, document, relevance) or three (BEIR: query, document, score)"
 _QREL_FORMS = (
     "a file, {query: {document: relevance}}, a table with three columns, or a list of (query, document, relevance)"
 )
@@ -184,15 +185,14 @@ def _read_qrels_file(path: Path) -> _Triples:
         table = read_table(path, header=False, ragged=True, spaces=True)
     except MissingValueError:
         raise MissingValueError(_no_judgments(path)) from None
+    except FileFormatError as error:
+        raise FileFormatError(f"{error}; {_QREL_FILE}, separated by tabs or spaces") from None
     names = list(table.columns)
     if len(names) > 3 and all(value is None for value in table.columns[names[-1]]):  # lines that end with a tab
         names.pop()
     chosen = _find_qrels_columns(names)
     if chosen is None:
-        raise FileFormatError(
-            f"{table.where(0)} has {plural(len(names), 'column')}: need four (TREC: query, iteration, document, "
-            "relevance) or three (BEIR: query, document, score)"
-        )
+        raise FileFormatError(f"{table.where(0)} has {plural(len(names), 'column')}: {_QREL_FILE}")
     columns = [table.columns[name] for name in chosen]
     relevance = columns[2][0]
     has_header = table.lines[0] == 1 and not is_number(relevance) and not _is_missing_number(relevance)

@@ -165,7 +165,7 @@ def check_known(names: Sequence[str], match: Match, what: str, store: Store) -> 
         advice = f"pass the ids ({_IDS_HINT})"
     raise NotFoundError(
         f"{what} refer to {plural(len(missing), 'row')} that {store.name} does not contain (compared with its "
-        f"{match.by}), such as {shorten_name(missing[0])!r}: {advice}"
+        f"{match.by}){', such as' if len(missing) > 1 else ':'} {shorten_name(missing[0])!r}: {advice}"
     )
 
 

@@ -36,9 +36,9 @@ from isoscope.cli.options import (
     SourceArgument,
     Zeros,
     ZerosOption,
-    check_output_folders,
     check_overwriting,
     check_repair_folder,
+    check_result_files,
     parse_policy,
     parse_used_columns,
     resolve_entries,
@@ -107,7 +107,7 @@ def advise(
 
     check_address_space(KMEANS_ADDRESS_SPACE)
     check_overwriting([html, json], [source, queries, pairs, qrels, labels, ids, query_ids], folders=[output])
-    check_output_folders(html, json)
+    check_result_files(html, json)
     check_repair_folder(output)
     roles = parse_used_columns("advise", columns, TASK_ROLES, ids=ids, labels=labels)
     with InterruptibleProgressBar() as bar:
@@ -139,7 +139,8 @@ def advise(
     searched = None if queries is None else _name_source(queries)
     task = {"--pairs": pairs, "--queries": searched, "--qrels": qrels, "--labels": labels, "--query-ids": query_ids}
     same_rows = {"--columns": ",".join(columns or []), "--ids": ids, "--layer": layer}
-    policy = {"--missing": missing.value, "--zeros": zeros.value} if "drop" in (missing, zeros) else {}
+    policies = {"--missing": missing.value, "--zeros": zeros.value}
+    policy = {name: value for name, value in policies.items() if value == "drop"}
     if advice.leaves_vectors_unchanged:
         words = _repeat_options({**task, **same_rows, **policy})
         print(f"  {_join_command('threshold', _name_source(source), *words)}")

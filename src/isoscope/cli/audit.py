@@ -40,6 +40,7 @@ from isoscope.cli.options import (
     check_output_folders,
     check_output_name,
     check_overwriting,
+    check_result_files,
     open_engine,
     open_source,
     parse_columns,
@@ -179,7 +180,8 @@ def audit(
         check_rows_output(rows)
     named = {"labels": labels, "types": types, "text": text, "frequency": frequency, "ids": ids}
     check_overwriting([html, json, rows], [*sources, queries, *named.values(), baseline])
-    check_output_folders(html, json, rows)
+    check_result_files(html, json)
+    check_output_folders(rows)
     roles = resolve_roles(parse_columns(columns), named)
     policy = parse_policy(missing, zeros)
     earlier = None if baseline is None else Audit.from_json(baseline)
@@ -194,6 +196,8 @@ def audit(
         for store in stores:
             with InterruptibleProgressBar() as bar:
                 results.append(run_audit(store, progress=bar, engine=running, **options))
+            if labels is not None and by is None and (why := results[-1].skipped.get("labels")):
+                print_message(f"{store.name}: --labels {labels} is not used: {why}")
             guessed.append({role: store.columns[role] for role in store.guessed & store.columns.keys()})
     if no_text:
         results = [result.without_texts() for result in results]
@@ -403,7 +407,7 @@ def similarity(
         )
     cosines = [_parse_cosine(each, before="pass SOURCE first, then the cosines") for each in rest]
     check_overwriting([json], [source, queries])
-    check_output_folders(json)
+    check_result_files(json)
     settings = Settings(sample=sample, seed=seed, **parse_policy(missing, zeros))
     with open_engine(engine, scheduler, workers) as running, InterruptibleProgressBar() as bar:
         store = open_source(source, columns, layer=layer, missing=missing, zeros=zeros)
@@ -500,5 +504,5 @@ def _report_known_model(model: str, cosines: Sequence[float], json: Path | None)
     entry = find_model(model)
     pairs, nearest = f"pairs of texts with {entry.name}", "texts, even the nearest neighbor has a lower cosine"
     note = f"{entry.name}: a typical cosine of two random texts is {entry.floor:.2f}. {entry.about}."
-    check_output_folders(json)
+    check_result_files(json)
     _report_cosines(cosines, entry.similarity, {"model": entry.name}, pairs, nearest, json, note)

@@ -36,9 +36,9 @@ from isoscope.cli.options import (
     WorkersOption,
     Zeros,
     ZerosOption,
-    check_output_folders,
     check_overwriting,
     check_repair_folder,
+    check_result_files,
     open_engine,
     parse_policy,
     parse_used_columns,
@@ -134,7 +134,7 @@ def compress(
     from isoscope.compressing.compress import compress as run_compress
 
     check_overwriting([html, json], [source, queries, pairs, qrels, labels, ids, query_ids], folders=[output])
-    check_output_folders(html, json)
+    check_result_files(html, json)
     check_repair_folder(output, "quantizer")
     roles = parse_used_columns("compress", columns, TASK_ROLES, ids=ids, labels=labels)
     with InterruptibleProgressBar() as bar, open_engine(engine, scheduler, workers) as running:
@@ -160,8 +160,9 @@ def compress(
         )
     write_result(result, html, json)
     if output is not None and result.chosen is not None:
+        replaced = output.is_dir() and any(output.iterdir())
         result.save(output)
-        report_written(output)
+        report_written(output, replaced=replaced)
     if json != STDOUT:
         show(render_compression(result))
         if result.chosen is not None and output is None:

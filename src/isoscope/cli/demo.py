@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 
 from isoscope.cli.help import MEASURE, command
-from isoscope.cli.options import RequiredHtmlOption, check_output_folders
+from isoscope.cli.options import RequiredHtmlOption, check_result_files
 from isoscope.cli.session import InterruptibleProgressBar, report_written, show
 
 commands = typer.Typer()
@@ -37,7 +37,7 @@ def demo(
     from isoscope._report.terminal import render_audit
     from isoscope.auditing.audit import audit
 
-    check_output_folders(html)
+    check_result_files(html)
     show(Text(f"{_ABOUT}\n"))
     with as_file(files("isoscope") / "demo" / _FIRST) as path:
         with InterruptibleProgressBar() as bar:

@@ -21,7 +21,7 @@ from isoscope.cli.options import (
     parse_columns,
     resolve_roles,
 )
-from isoscope.cli.session import InterruptibleProgressBar, Interruption, print_message, resume_command
+from isoscope.cli.session import InterruptibleProgressBar, Interruption, cli_form, print_message, resume_command
 
 commands = typer.Typer()
 
@@ -236,7 +236,7 @@ def embed(
                 trust_remote_code=trust_remote_code,
                 restart=restart,
                 progress=bar,
-                say=print_message,
+                say=lambda words: print_message(cli_form(words)),
             )
     except KeyboardInterrupt as stop:
         started = (target.folder / EMBEDDING_MANIFEST).exists()

@@ -14,8 +14,8 @@ from isoscope.cli.options import (
     JsonOption,
     ModelArgument,
     RunFolderOption,
-    check_output_folders,
     check_overwriting,
+    check_result_files,
     parse_seeds,
 )
 from isoscope.cli.session import (
@@ -300,7 +300,7 @@ def finetune(
 
     own_files = [output / name for name in ("settings.json", "metrics.json", "page.html")]
     check_overwriting([json], [train, dev, *own_files], folders=[model, data])
-    check_output_folders(json)
+    check_result_files(json)
     seed_list, layer_choice, batch_repair = parse_seeds(seeds), _parse_layer(layer), _parse_repair(repair)
     try:
         with InterruptibleProgressBar("steps") as bar:

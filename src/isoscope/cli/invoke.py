@@ -18,6 +18,7 @@ from isoscope.cli.session import (
     STDOUT_NAME,
     Interruption,
     address_space,
+    cli_form,
     interrupted,
     mute_stdout,
 )
@@ -75,7 +76,7 @@ def describe_error(error: BaseException) -> tuple[str, int]:
     if _is_out_of_memory(error):
         return _describe_lack_of_memory(error), BAD_INPUT
     if isinstance(error, InputError):
-        return str(error), BAD_INPUT
+        return cli_form(str(error)), BAD_INPUT
     if isinstance(error, OSError):
         return _describe_os_error(error), BAD_INPUT
     if match := _OS_ERROR.search(str(error)):

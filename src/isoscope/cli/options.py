@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isoscope._core.errors import NotFoundError, OutputError, ParameterError
-from isoscope._io.files import check_regular
+from isoscope._io.files import check_regular, is_own_result
 from isoscope.cli.help import INPUT, LIMITS, METHOD, OUTPUT, TASK_DATA
 from isoscope.cli.session import STDOUT
 
@@ -499,6 +499,11 @@ def check_overwriting(
         used.append(output)
 
 
+def is_existing_file(target: Path | Address) -> bool:
+    """Return whether the target is a file that the command replaces."""
+    return isinstance(target, Path) and target.is_file()
+
+
 def check_output_folders(*paths: Path | Address | None) -> None:
     """Reject an output file whose folder does not exist or is read-only, before the command does any work."""
     for path in paths:
@@ -509,6 +514,17 @@ def check_output_folders(*paths: Path | Address | None) -> None:
         check_parent(path)
         if not os.access(path.absolute().parent, os.W_OK):
             raise OutputError(f"{path} cannot be written: its folder is read-only")
+
+
+def check_result_files(*paths: Path | None) -> None:
+    """Check the output files for pages, JSON results and sketches, before the command does any work.
+
+    An existing file is replaced only if it is empty or isoscope wrote it as one of these.
+    """
+    check_output_folders(*paths)
+    for path in paths:
+        if path is not None and path != STDOUT and path.is_file() and not is_own_result(path):
+            raise OutputError(f"{path} exists and is not a result of isoscope: choose another file, or remove it")
 
 
 def check_parent(path: Path) -> None:

@@ -41,6 +41,8 @@ from isoscope.cli.options import (
     check_output_name,
     check_overwriting,
     check_parent,
+    check_result_files,
+    is_existing_file,
     open_engine,
     open_source,
     parse_target,
@@ -157,7 +159,7 @@ def fit(
     options: dict[str, Any] = {"components": components, "clusters": clusters, "clusterer": clusterer, "method": axes}
     repair = _build_repair(method, options | {"shrinkage": shrinkage, "sample": sample, "seed": seed})
     check_overwriting([json], [source], folders=[output])
-    check_output_folders(json)
+    check_result_files(json)
     with open_engine(engine, scheduler, workers) as running:
         check_save_folder(output)
         store = open_source(source, columns, layer=layer, missing=missing, zeros=zeros)
@@ -208,25 +210,28 @@ def apply(
     to resume an interrupted run. A database receives only the missing rows, and an existing PostgreSQL table gets a new
     column.
     """
-    from isoscope.transforms.maps import load_plain
+    from isoscope.transforms.maps import PlainRepair, load_plain
     from isoscope.transforms.persistence import load_transform
 
     if not folder.is_dir():
         raise NotFoundError(f"{folder} is not a folder: pass the folder of a repair that fit, fix or advise saved")
     target = parse_target(output)
     check_overwriting([target, json], [source, ids], folders=[folder])
-    check_output_folders(json)
+    check_result_files(json)
     with open_engine(engine, scheduler, workers) as running:
         _check_target(target, running)
         repair = load_plain(folder) or load_transform(folder)
         store = open_source(source, columns, ids=ids, layer=layer, missing=missing, zeros=zeros)
         _check_not_in_source(target, source)
+        replaced = is_existing_file(target)
         rows = _write_repaired(repair, store, target, vectors_only=vectors_only, restart=restart, engine=running)
     if json is not None:
         facts = {"folder": str(folder), "source": {"name": store.name, "rows": len(store), "dimensions": store.dim}}
         _write_summary("isoscope.apply/1", repair, json, **facts, output=str(target), rows=rows)
     if json != STDOUT:
-        print(f"{target}: {rows:,} vectors")
+        has_steps = not isinstance(repair, PlainRepair) or repair.steps
+        unchanged = "" if has_steps else ", unchanged, because the repair is “as it is”"
+        print(f"{target}: {rows:,} vectors{unchanged}{', replaced' if replaced else ''}")
 
 
 @command(
@@ -280,7 +285,7 @@ def fix(
     repair = _build_repair(method, options)
     target = parse_target(output)
     check_overwriting([target, html], [source, ids], folders=[save])
-    check_output_folders(html)
+    check_result_files(html)
     if save is not None:
         check_save_folder(save)
         _check_apart(save, [target, html])
@@ -292,8 +297,9 @@ def fix(
         if save is not None:
             fitted.save(save)
             report_written(save)
+        replaced = is_existing_file(target)
         count = _write_repaired(fitted, store, target, vectors_only=vectors_only, restart=restart, engine=running)
-        print_note(f"written: {target} ({count:,} vectors)")
+        print_note(f"{'replaced' if replaced else 'written'}: {target} ({count:,} vectors)")
     name = target.name if isinstance(target, Path) else target.redacted
     try:
         audits, held_out = compare_held_out(_build_repair(method, options), store, name, written=rows)

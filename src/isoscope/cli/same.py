@@ -31,6 +31,7 @@ from isoscope.cli.options import (
     ZerosOption,
     check_output_folders,
     check_overwriting,
+    check_result_files,
     open_engine,
     parse_policy,
     parse_used_columns,
@@ -130,7 +131,7 @@ def same(
             f"{plural(len(sources), 'source')} {'was' if len(sources) == 1 else 'were'} passed: {need}"
         )
     check_overwriting([html, json], [*sources, ids, new_ids])
-    check_output_folders(html, json)
+    check_result_files(html, json)
     roles = parse_used_columns("same", columns, ("vectors", "ids", "text", "groups"), ids=ids)
     with open_engine(engine, scheduler, workers) as running, InterruptibleProgressBar() as bar:
         result = run_same(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import os
+import re
 import shlex
 import signal
 import sys
@@ -48,6 +49,10 @@ class Interruption(Exception):
 _MIN_ADDRESS_SPACE = 400 * 10**6  # bytes; at least numpy, numba and pyarrow are loaded
 KMEANS_ADDRESS_SPACE = 1_100 * 10**6
 """The address space in bytes that scikit-learn's k-means needs; with less, it can loop forever instead of failing."""
+_TWO_FORMS = re.compile(
+    r'\b(?:\w+=(?:"[^"]*"|\w+)|(\w+)(?= \(CLI: --\1\))) \((?:CLI|on the command line): (--[^()]+)\)'
+)
+"""An option in Python, followed by its form on the command line."""
 _MIN_SECRET = 4  # shorter texts would also be removed from ordinary words
 
 _ASCII = str.maketrans(
@@ -210,7 +215,7 @@ def report_warnings() -> Iterator[None]:
             yield
         finally:
             for message in dict.fromkeys(
-                str(each.message) for each in caught if issubclass(each.category, DataWarning)
+                cli_form(str(each.message)) for each in caught if issubclass(each.category, DataWarning)
             ):
                 print_message(message)
 
@@ -220,9 +225,20 @@ def print_message(message: str) -> None:
     print_note(f"isoscope: {' '.join(message.split())}")
 
 
-def report_written(path: Path) -> None:
-    """Print to standard error that a file was written."""
-    print_note(f"written: {path}")
+def report_written(path: Path, *, replaced: bool = False) -> None:
+    """Print to standard error that a file was written, or that it replaced an earlier one."""
+    print_note(f"{'replaced' if replaced else 'written'}: {path}")
+
+
+def cli_form(message: str) -> str:
+    """Return a message with only the command-line form of its options, without the Python form.
+
+    >>> cli_form('drop such rows with missing="drop" (CLI: --missing drop)')
+    'drop such rows with --missing drop'
+    >>> cli_form("so raise sample (CLI: --sample)")
+    'so raise --sample'
+    """
+    return _TWO_FORMS.sub(r"\2", message)
 
 
 def print_note(text: str) -> None:

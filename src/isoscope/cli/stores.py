@@ -28,6 +28,8 @@ from isoscope.cli.options import (
     check_output_folders,
     check_output_name,
     check_overwriting,
+    check_result_files,
+    is_existing_file,
     open_engine,
     open_source,
     parse_columns,
@@ -75,9 +77,10 @@ def convert(
     check_output_folders(destination)
     with InterruptibleProgressBar() as bar:
         store = open_source(source, columns, ids=ids, layer=layer, missing=missing, zeros=zeros, one_space=False)
+        replaced = is_existing_file(destination)
         rows = write_store(store, destination, columns=not vectors_only, restart=restart, progress=bar)
     report_dropped(store, rows)
-    print(f"{destination}: {rows:,} vectors")
+    print(f"{destination}: {rows:,} vectors{', replaced' if replaced else ''}")
 
 
 @command(commands, MEASURE, "isoscope sketch vectors.npy", "isoscope sketch vectors.npy -o vectors.sketch")
@@ -102,7 +105,7 @@ def sketch(
     from isoscope.engines.engine import SketchTally
 
     check_overwriting([output], [source])
-    check_output_folders(output)
+    check_result_files(output)
     roles = parse_columns(columns)
     policy = parse_policy(missing, zeros)
     tally = SketchTally(drop_policy(**policy), types="types" in roles, groups="groups" in roles)

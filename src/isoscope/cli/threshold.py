@@ -32,8 +32,8 @@ from isoscope.cli.options import (
     WorkersOption,
     Zeros,
     ZerosOption,
-    check_output_folders,
     check_overwriting,
+    check_result_files,
     open_engine,
     parse_policy,
     parse_used_columns,
@@ -130,7 +130,7 @@ def threshold(
     from isoscope.thresholding.threshold import threshold as find_threshold
 
     check_overwriting([html, json], [source, queries, pairs, qrels, labels, ids, query_ids])
-    check_output_folders(html, json)
+    check_result_files(html, json)
     roles = parse_used_columns("threshold", columns, TASK_ROLES, ids=ids, labels=labels)
     with open_engine(engine, scheduler, workers) as running, InterruptibleProgressBar() as bar:
         found = find_threshold(

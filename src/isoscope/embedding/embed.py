@@ -182,6 +182,8 @@ def embed(
         is_file = target is not None and target.file is not None
         work = EmbeddingRun(embedder, settings, spool, batch_tokens, describe=is_file)
         work.read(source, report)
+        if target is not None and not restart:
+            target.check_replaceable(work.settings_dict())
         memory = run(work, shards, report, say, restart=restart)
         if target is not None:
             target.finish(report)

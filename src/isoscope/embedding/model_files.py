@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +47,22 @@ def _model_file(model: str, name: str) -> Path | None:
     try:
         from huggingface_hub import hf_hub_download
 
-        return Path(hf_hub_download(model, name))
+        with mute_hub():
+            return Path(hf_hub_download(model, name))
     except (ImportError, OSError, ValueError):  # no such file or model, no network, or not a name on the hub
         return None
+
+
+@contextmanager
+def mute_hub() -> Iterator[None]:
+    """Silence the log of huggingface_hub, which reports every attempt to reach the hub."""
+    hub = logging.getLogger("huggingface_hub")
+    level = hub.level
+    hub.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        hub.setLevel(level)
 
 
 def download_settings(model: str) -> Path:

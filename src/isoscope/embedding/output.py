@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isoscope._core.errors import OutputError
 from isoscope._io.files import expand_user, remove_folder
+from isoscope._io.json import jsonable
+from isoscope.embedding.shards import compare_settings
 from isoscope.stores.databases.address import Address, parse_target
-from isoscope.stores.manifest import EMBEDDING_MANIFEST, embedding_run
+from isoscope.stores.manifest import EMBEDDING_MANIFEST, describe_embedding, embedding_run
 from isoscope.stores.open import open_store
 from isoscope.stores.write import TABLE_ENDINGS, check_writable, write_store
 
 if TYPE_CHECKING:
     from isoscope._io.progress import Progress
+
+_REPLACE_HINT = "replace it with restart=True (CLI: --restart)"
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,24 @@ class OutputPath:
             is_path = isinstance(each, str | os.PathLike)
             if self.file is not None and is_path and os.path.realpath(each) == os.path.realpath(self.file):
                 raise OutputError(f"{self.file} is also an input: choose another output file")
+
+    def check_replaceable(self, settings: Mapping[str, Any]) -> None:
+        """Raise an `OutputError` if the file exists and is not the output of a run with these settings."""
+        if self.file is None or not self.file.is_file() or not self.file.stat().st_size:
+            return
+        try:
+            earlier = describe_embedding(self.file).get("settings")
+        except (OSError, ValueError):  # pyarrow's error for a file that is damaged or has another format
+            earlier = None
+        if not isinstance(earlier, dict):
+            raise OutputError(
+                f"{self.file} exists and is not an output of isoscope embed: choose another file, or {_REPLACE_HINT}"
+            )
+        if found := compare_settings(earlier, jsonable(dict(settings))):
+            raise OutputError(
+                f"{self.file} holds vectors of a run with different settings: {'; '.join(found)}; choose another file, "
+                f"or {_REPLACE_HINT}"
+            )
 
     def finish(self, progress: Progress) -> None:
         """Write the file, if the output is one, and remove the folder of its parts."""

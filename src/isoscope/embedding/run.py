@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope._core.errors import InputError, NotFoundError, ParameterError, warn_data
+from isoscope._core.errors import InputError, NotFoundError, ParameterError, plural, warn_data
 from isoscope.embedding.embedder import WindowBatch
 from isoscope.embedding.pooling import check_finite, make_pooling
 from isoscope.embedding.row_columns import column_names, column_roles, text_columns, token_columns
@@ -242,24 +242,29 @@ def run(
 def _report_counts(counts: Counts, work: EmbeddingRun, say: Callable[[str], None] | None) -> None:
     """Report counts of texts and tokens; if `say` is None, only warn about unread and unknown tokens."""
     columns = "".join(f", {role} from column {name}" for role, name in work.spool.columns.items())
-    notes = [f"{counts.texts:,} texts, {counts.tokens:,} tokens{columns}", _describe_rows(work)]
+    notes = [f"{plural(counts.texts, 'text')}, {plural(counts.tokens, 'token')}{columns}", _describe_rows(work)]
     warnings: list[str] = []
     if work.windows.length < work.settings.window:
         notes.append(f"windows of {work.windows.length} tokens, the model's limit")
     if counts.empty:
-        notes.append(f"{counts.empty:,} texts have no tokens, so they have no row")
+        have, which = ("has", "it has") if counts.empty == 1 else ("have", "they have")
+        listed = ", ".join(work.spool.without_tokens) + (", …" if counts.empty > len(work.spool.without_tokens) else "")
+        notes.append(f"{plural(counts.empty, 'text')} {have} no tokens, so {which} no row: {listed}")
     if counts.longer:
-        some = "text is" if counts.longer == 1 else "texts are"
-        room = f"{counts.longer:,} {some} longer than a window of {work.windows.length} tokens"
+        longer = f"{plural(counts.longer, 'text')} {_are(counts.longer)} longer"
+        room = f"{longer} than a window of {work.windows.length} tokens"
         if counts.unread:
             wanted = work.settings.truncate
-            (notes if wanted else warnings).append(f"{room}: {counts.unread:,} tokens are not read")
+            own = not wanted and work.settings.pool == "sentence-transformers"
+            hint = '; pool="mean" (CLI: --pool mean) reads all windows' if own else ""
+            unread = f"{plural(counts.unread, 'token')} {_are(counts.unread)} not read"
+            (notes if wanted else warnings).append(f"{room}: {unread}{hint}")
         else:
             notes.append(f"{room}: read in several windows")
     if unknown := counts.unknown + counts.missed:
         share = unknown / (counts.tokens + counts.missed)
         percent = f"{100 * share:{'.0f' if share > 0.1 else '.2g'}}%"
-        words = f"{unknown:,} tokens ({percent}) are not in the vocabulary of {work.embedder.name}"
+        words = f"{plural(unknown, 'token')} ({percent}) {_are(unknown)} not in the vocabulary of {work.embedder.name}"
         if counts.unknown > _MOST_UNKNOWN * counts.tokens:
             raise NotFoundError(
                 f"{words}, so the vectors would not represent the texts: use a model for the language of the texts, "
@@ -267,11 +272,17 @@ def _report_counts(counts: Counts, work: EmbeddingRun, say: Callable[[str], None
             )
         (warnings if share > _UNKNOWN_SHARE_LIMIT else notes).append(words)
     if counts.without_id:
-        warnings.append(f"{counts.without_id:,} of {counts.texts:,} texts have no id")
+        have = "has" if counts.without_id == 1 else "have"
+        warnings.append(f"{counts.without_id:,} of {plural(counts.texts, 'text')} {have} no id")
     if counts.left_out:
-        notes.append(f"{counts.left_out:,} tokens are not embedded: max_tokens is {work.settings.max_tokens:,}")
+        left_out = f"{plural(counts.left_out, 'token')} {_are(counts.left_out)} not embedded"
+        notes.append(f"{left_out}: max_tokens is {work.settings.max_tokens:,}")
     for words in warnings if say is None else [*notes, *warnings]:
         (say or warn_data)(words)
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def _describe_rows(work: EmbeddingRun) -> str:

@@ -66,7 +66,7 @@ class ShardWriter:
         """Start or resume a run with these settings; return a message about the earlier run, if any."""
         if not restart:
             read_manifest(self.folder)  # raises an error if the manifest is damaged
-        earlier = self._run.check(settings, restart, compare=_compare)
+        earlier = self._run.check(settings, restart, compare=compare_settings)
         written = [] if earlier is None else earlier["written"][:blocks]
         intact = []
         for block, files in enumerate(written, 1):
@@ -75,7 +75,7 @@ class ShardWriter:
             intact.append(files)
             progress("checking finished parts", block, block / len(written))
         content = {"isoscope": isoscope.__version__, **facts, "blocks": blocks, "written": intact}
-        self._run.begin(settings, facts={**content, "finished": len(intact) == blocks}, compare=_compare)
+        self._run.begin(settings, facts={**content, "finished": len(intact) == blocks}, compare=compare_settings)
         if not written:
             return ""
         if self.blocks_done == blocks:
@@ -191,7 +191,8 @@ def _checksum(path: Path) -> str | None:
     return f"{checksum:08x}"
 
 
-def _compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+def compare_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Return the differences between the settings of two runs as phrases."""
     labels = {"labels": "label"} if "labels" in new["columns"] else {}
     earlier = {"truncate": False, "prompt": None, "columns": {"text": "text", **labels}}  # manifests of version 0.1
     phrases = _PHRASES

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from isoscope.embedding.texts import Texts
 
 
+_MAX_LISTED = 3  # texts without tokens that a message names
 _TEXTS_PER_BATCH = 256  # number of texts tokenized together
 _TOKEN = {"ids": "<i4", "kept": "u1", "positions": "<i4", "starts": "<i4", "ends": "<i4"}
 """The fields of a token: id, whether it becomes a row, position in the text, first character and end character."""
@@ -133,6 +134,8 @@ class Spool:
     """The type of the labels and of the ids: int, float or str. There is no entry if no text has a label or an id."""
     columns: Mapping[str, str] = field(default_factory=dict)
     """The columns that the texts were read from; see `Texts`."""
+    without_tokens: list[str] = field(default_factory=list)
+    """The first three texts without tokens: their ids, or else their numbers, counted from 1."""
     digest: str = ""
     """A checksum of the texts, their tokens, labels and ids."""
     _maps: dict[str, np.ndarray] = field(default_factory=dict)
@@ -165,6 +168,9 @@ class Spool:
                         if value is not None:
                             types[name].add(type(value))
                     self.counts.without_id += values["id"] is None
+                    if not len(tokens.ids) and len(self.without_tokens) < _MAX_LISTED:
+                        number, own = f"text {self.counts.texts + 1:,}", values["id"]
+                        self.without_tokens.append(number if own is None else f"id {own}")
                     spans = windows.split(len(tokens.ids), room) if len(tokens.ids) else []
                     self._count(tokens, reader.unknown, room, spans)
                     for span in spans:

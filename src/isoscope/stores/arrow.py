@@ -70,7 +70,7 @@ class ArrowStore(Store):
         if not sum(pieces.lengths):
             raise MissingValueError(f"{where} has no rows: need at least one vector")
         self._ends = np.cumsum(pieces.lengths)
-        columns = choose_columns(plain, wanted, where, read_roles(pieces.schema))
+        columns = choose_columns(plain, wanted, where, read_roles(pieces.schema), vectors=self._lists)
         if len(self._lists) == 1 and _is_list(fields[self._lists[0]]):
             kind = fields[self._lists[0]]
             self._wide = False

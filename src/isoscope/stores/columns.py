@@ -122,11 +122,17 @@ def choose_vectors(candidates: Sequence[str], wanted: ColumnSpec, where: str, *,
 
 
 def choose_columns(
-    available: Sequence[str], wanted: ColumnSpec, where: str, recorded: Mapping[str, str | None] | None = None
+    available: Sequence[str],
+    wanted: ColumnSpec,
+    where: str,
+    recorded: Mapping[str, str | None] | None = None,
+    *,
+    vectors: Sequence[str] = (),
 ) -> dict[str, str]:
     """Return a column for each role whose values were not passed: the requested column, or one with a common name.
 
     `recorded` contains the columns that a file itself declares for some roles; None means that it has no such column.
+    `vectors` are the columns of the vectors, which cannot have another role.
     """
     chosen: dict[str, str] = {}
     for role in ROLES:
@@ -136,6 +142,11 @@ def choose_columns(
                 chosen[role] = chosen[requested]
         elif isinstance(requested, str):
             if requested not in available:
+                if requested in vectors:
+                    raise ParameterError(
+                        f"{where}: column {requested} holds the vectors, so it cannot be used for {role}; choose from "
+                        f"{format_names(available)}"
+                    )
                 has = f"the columns are {format_names(available)}" if available else "it contains only vectors"
                 raise NotFoundError(f"{where} has no column {requested} for {role}: {has}")
             chosen[role] = requested

@@ -101,7 +101,7 @@ def open_words(path: Path, wanted: ColumnSpec) -> Store:
         if form.dim < 2:  # a single number is a score, not a vector
             raise FileFormatError(
                 f"{path}, line 1: {lines[0][:40].decode('utf-8', 'backslashreplace')!r} is not a word followed by a "
-                'vector; need "word 0.1 0.2 …" as GloVe and fastText write it'
+                'vector; need "word 0.1 0.2 …" as GloVe and fastText write it; to embed texts, use isoscope embed'
             )
         if all(_is_fraction(line.split()[0]) for line in lines if line.strip()):
             raise FileFormatError(

@@ -39,6 +39,7 @@ from isoscope.stores.write import (
 )
 from isoscope.transforms.folder import Written, repair_parts
 from isoscope.transforms.maps import PlainRepair
+from isoscope.transforms.persistence import CHAIN
 
 if TYPE_CHECKING:
     from isoscope._io.progress import Progress
@@ -274,6 +275,7 @@ def _check_dimensions(repair: Repair | PlainRepair, store: Store) -> int:
     d = getattr(repair, "n_features_in_", store.dim)  # transform raises an error for an unfitted repair
     if d != store.dim:
         name = repair.name if isinstance(repair, PlainRepair) else type(repair).__name__
+        name = "repair" if name == CHAIN else name
         raise ShapeError(
             f"{store.name} has {store.dim} dimensions but the {name} was fitted to vectors with {d}: need vectors from "
             "the same model"
