@@ -108,7 +108,7 @@ def test_passed_values_become_columns(form, written, truth, rng):
     assert [v for batch in batches for v in batch.columns["labels"]] == labels
     np.testing.assert_array_equal(np.concatenate([b.columns["types"] for b in batches]), truth.labels + 0.5)
     assert store.column("labels", [999, 1, 1]).tolist() == [labels[999], labels[1], labels[1]]
-    with pytest.raises(InputError, match=f"labels has 99 entries but the store has {N} rows"):
+    with pytest.raises(InputError, match=f"labels has 99 entries but the store has {N:,} rows"):
         open_store(written(form), labels=labels[:99])
 
 
@@ -223,7 +223,7 @@ def test_an_unknown_column_to_group_by_is_reported_with_the_known_ones(tmp_path,
     with pytest.raises(InputError, match="has no column layer for by: it contains only vectors"):
         open_store(truth.vectors, by="layer")
     holes = table.set_column(1, "layer", pa.array([None, 1] * (N // 2) + [2] * (N % 2)))
-    with pytest.raises(InputError, match=f"layer is empty in {N // 2} of {N} rows"):
+    with pytest.raises(InputError, match=f"layer is empty in {N // 2} of {N:,} rows"):
         open_store(holes, by="layer").column("by")
 
 
