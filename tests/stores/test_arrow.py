@@ -135,7 +135,9 @@ def test_columns_of_many_types(tmp_path):
     assert open_store(path).labels.tolist() == ["a", "b", "a"]
     assert open_store(path, labels="flag").labels.tolist() == [1, 0, 1]
     assert open_store(path, labels="when").labels.tolist() == ["1970-01-01", "1970-01-02", "1970-01-03"]
-    with pytest.raises(InputError, match="column v holds the vectors, so it cannot be used for labels; choose from label, when, flag"):
+    with pytest.raises(
+        InputError, match="column v holds the vectors, so it cannot be used for labels; choose from label, when, flag"
+    ):
         open_store(path, labels="v")
 
 
