@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import save_file
 
@@ -174,6 +176,29 @@ def test_results_replace_no_files_of_others(command, files, capsys):
         assert main([*command.split(), name]) == 2
         assert f"{name} exists and is not a result of isoscope" in capsys.readouterr().err
     assert files() == before
+
+
+@pytest.mark.parametrize(
+    ("command", "suffix"),
+    [
+        *(("audit rows.npy --rows", suffix) for suffix in ("parquet", "csv", "arrow")),
+        ("canary rows.parquet -o", "parquet"),
+    ],
+)
+def test_tables_replace_no_files_of_others(command, suffix, files, tmp_path, capsys):
+    numbers = np.random.default_rng(0).standard_normal((60, 4)).tolist()
+    table = pa.table({"id": [f"row {i}" for i in range(60)], "vector": numbers})
+    pq.write_table(table, "rows.parquet")
+    own, other = f"own-table.{suffix}", f"other.{suffix}"
+    Path(other).write_bytes({"parquet": Path("rows.parquet").read_bytes()}.get(suffix, b"row,text\n1,norm\n"))
+    kept = Path(other).read_bytes()
+    assert main([*command.split(), other]) == 2
+    assert f"{other} exists and is not a result of isoscope" in capsys.readouterr().err
+    assert Path(other).read_bytes() == kept
+    Path(own).touch()
+    for _ in range(2):
+        assert main([*command.split(), own]) in (0, 1)
+        assert Path(own).stat().st_size
 
 
 def test_own_and_empty_results_are_replaced(files):

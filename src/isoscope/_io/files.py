@@ -29,6 +29,8 @@ _OWN_RESULT = re.compile(
     rb'<meta name="generator" content="isoscope |"schema"\s*:\s*"isoscope\.|^.{8}\{.*"isoscope\.sketch"', re.DOTALL
 )
 """What only pages, JSON results and sketches of isoscope contain."""
+_OWN_TABLE = re.compile(rb'"schema"\s*:\s*"isoscope\.(rows|canary)/|\A"row",([^\n]*,)?"norm","cosine_to_mean",')
+"""What only tables of rows and canary files of isoscope contain."""
 _SEARCHED_BYTES = 2**20  # a tool that sorts the keys of JSON can move "schema" to the end
 _LOCK_NAME = ".lock"
 _REMOVED_SUFFIX = ".gone"  # suffix of folders that are being removed
@@ -77,6 +79,15 @@ def is_own_result(path: Path) -> bool:
     with path.open("rb") as file:
         start = file.read(_SEARCHED_BYTES)
     return not start or _OWN_RESULT.search(start) is not None
+
+
+def is_own_table(path: Path) -> bool:
+    """Return whether an existing file is empty, or is a table of rows or a canary file that isoscope wrote."""
+    with path.open("rb") as file:
+        start = file.read(_SEARCHED_BYTES)
+        file.seek(-min(path.stat().st_size, _SEARCHED_BYTES), os.SEEK_END)
+        end = file.read()  # a Parquet file has its metadata at the end
+    return not start or any(_OWN_TABLE.search(part) for part in (start, end))
 
 
 def _create_temporary(path: Path) -> tuple[Path, int | None]:

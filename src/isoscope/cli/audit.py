@@ -37,10 +37,10 @@ from isoscope.cli.options import (
     WorkersOption,
     Zeros,
     ZerosOption,
-    check_output_folders,
     check_output_name,
     check_overwriting,
     check_result_files,
+    check_table_file,
     open_engine,
     open_source,
     parse_columns,
@@ -181,7 +181,7 @@ def audit(
     named = {"labels": labels, "types": types, "text": text, "frequency": frequency, "ids": ids}
     check_overwriting([html, json, rows], [*sources, queries, *named.values(), baseline])
     check_result_files(html, json)
-    check_output_folders(rows)
+    check_table_file(rows)
     roles = resolve_roles(parse_columns(columns), named)
     policy = parse_policy(missing, zeros)
     earlier = None if baseline is None else Audit.from_json(baseline)

@@ -29,9 +29,9 @@ from isoscope.cli.options import (
     WorkersOption,
     Zeros,
     ZerosOption,
-    check_output_folders,
     check_overwriting,
     check_result_files,
+    check_table_file,
     open_engine,
     parse_policy,
     parse_used_columns,
@@ -204,7 +204,7 @@ def canary(
     if source == str(output) or texts == str(output):
         raise ParameterError(f"{output} is an input of this command: choose another output file")
     check_overwriting([output], [texts, ids])
-    check_output_folders(output)
+    check_table_file(output)
     roles = parse_used_columns("canary", columns, ("vectors", "ids", "text"), ids=ids)
     options: dict[str, Any] = {"rows": rows, "seed": seed, **parse_policy(missing, zeros)}
     if _is_model(source):
