@@ -82,10 +82,12 @@ def separating_direction(rows: np.ndarray, parts: np.ndarray) -> tuple[np.ndarra
     weights = np.where(parts, 0.5 / parts.sum(), 0.5 / (~parts).sum())
     center = weights @ rows
     X = (rows - center).astype(np.float64)
-    moment = X.T @ (X * weights[:, None])
     penalty = _RIDGE * 2 * float(np.mean(np.einsum("ij,ij->i", X, X))) / X.shape[1]
+    difference = X.T @ (weights * np.where(parts, 1.0, -1.0))
+    X *= np.sqrt(weights)[:, None]
+    moment = X.T @ X  # a product of a matrix with itself takes half of the time
     moment[np.diag_indices_from(moment)] += max(penalty, 1e-12)
-    direction = np.linalg.solve(moment, X.T @ (weights * np.where(parts, 1.0, -1.0)))
+    direction = np.linalg.solve(moment, difference)
     scores = rows @ direction
     low, high = np.quantile(scores[~parts], 1 - _TRIMMED), np.quantile(scores[parts], _TRIMMED)
     return direction, float(low + high) / 2

@@ -13,9 +13,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from isoscope._core.errors import InputError
+from isoscope._core.threads import run_together
 from isoscope.auditing.findings import frequency, groups, neighborhoods, rows, space
 from isoscope.auditing.findings.evidence import Evidence
 
@@ -62,12 +64,21 @@ def judge(measured: Measurements) -> tuple[list[Finding], dict[str, str]]:
     evidence = Evidence(measured)
     findings: list[Finding] = []
     skipped = dict(measured.skipped)
-    for name, find in _JUDGES.items():
-        try:
-            findings.extend(find(evidence))
-        except InputError as error:
-            skipped[name] = str(error)
+    judged = run_together(*(partial(_apply_rule, find, evidence) for find in _JUDGES.values()))
+    for name, found in zip(_JUDGES, judged, strict=True):
+        if isinstance(found, InputError):
+            skipped[name] = str(found)
+        else:
+            findings.extend(found)
     return _remove_conflicting_advice(findings), skipped
+
+
+def _apply_rule(find: Callable[[Evidence], Iterator[Finding]], evidence: Evidence) -> list[Finding] | InputError:
+    """Return the findings of one rule, or the reason why the rule does not apply."""
+    try:
+        return list(find(evidence))
+    except InputError as error:
+        return error
 
 
 _FIX_COMMAND = re.compile(r"isoscope fix ([a-z-]+)")
