@@ -223,6 +223,13 @@ def test_space_without_problems_and_space_without_findings(found):
     assert "<h1>" in render_page([dataclasses.replace(found, findings=[])])
 
 
+def test_columns_that_are_not_used_are_not_among_the_facts(found):
+    renamed = dataclasses.replace(found, columns={"labels": "topic"})
+    unused = dataclasses.replace(renamed, skipped={"labels": "all rows have the same label"})
+    assert "labels from “topic”" in render_page([renamed])
+    assert "labels from “topic”" not in render_page([unused])
+
+
 def test_skipped_findings_are_listed_with_reasons(found):
     text = Parsed(render_page([dataclasses.replace(found, skipped={"two_nn": "too few rows"})])).text
     assert "Not measured: two nn" in text

@@ -188,7 +188,8 @@ def _render_titles(names: Sequence[str]) -> Iterator[Markup]:
 
 
 def _render_size(audit: Audit, *more: Markup) -> Markup:
-    roles = [f"{role} from “{name}”" if name != role else role for role, name in audit.columns.items()]
+    used = {role: name for role, name in audit.columns.items() if role not in audit.skipped}
+    roles = [f"{role} from “{name}”" if name != role else role for role, name in used.items()]
     facts = [
         f"{audit.n:,} vectors × {audit.d:,} dimensions",
         audit.dtype,
