@@ -86,7 +86,8 @@ def main() -> None:
         ratio = "" if method == "cat" else f"{seconds / cat:.2f}×"
         wanted = f"under {PROMISED:g}× {'✓' if seconds < PROMISED * cat else '✗'}" if method in METHODS[:3] else ""
         wanted = f"none; the matrix product alone takes {product:.1f} s" if method == "whiten" else wanted
-        lines.append(f"| {method} | {seconds:.2f} s | {ratio} | {processor:.1f} s | {memory:,.0f} MB | {wanted} |")
+        size = "" if method == "cat" else f"{memory:,.0f} MB"  # that of the shell
+        lines.append(f"| {method} | {seconds:.2f} s | {ratio} | {processor:.1f} s | {size} | {wanted} |")
     head = f"Python {platform.python_version()}, {os.cpu_count()} cores. Each command reads {n:,}×{d} float32 vectors "
     head += f"({n * d * 4 / 1e9:.2f} GB) from one .npy file and writes another, synced to disk. "
     head += "Times are for complete processes (medians; the commands run in turn)."

@@ -70,7 +70,8 @@ def main() -> None:
         mark = "" if name == "`audit`" else " ✓" if ratio <= TARGET else " ✗"
         busy = statistics.median(run.processor for run in taken) / cpu
         lines.append(f"| {name} | {seconds:.1f} s | {ratio:.2f}×{mark} | {busy:.2f}× | {memory:,.0f} MB |")
-    head = f"{options.rows:,}×{DIMENSIONS} float32 vectors, {os.cpu_count()} cores, medians of {options.repeats} runs. "
+    runs_each = "one run each" if options.repeats == 1 else f"medians of {options.repeats} runs"
+    head = f"{options.rows:,}×{DIMENSIONS} float32 vectors, {os.cpu_count()} cores, {runs_each}. "
     text = head + f"The target is at most {TARGET:g} times the time of the audit.\n\n" + "\n".join(lines)
     print(text)
     if options.page:
