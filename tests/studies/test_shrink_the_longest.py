@@ -87,8 +87,8 @@ def test_tables_have_means_of_the_last_30_percent_over_seeds(whole):
     for arm in ARMS:
         late = [whole.results[f"cola/tiny/{arm}/seed-{seed}"]["late"] for seed in (0, 1)]
         assert metrics.rows[0].ours[arm] == Value.of(each["matthews"] for each in late)
-        row = next(each for each in anisotropy.rows if each.name.endswith("anisotropy_2 centred"))
-        assert row.ours[arm] == Value.of(each["layer_2/anisotropy_2_centred"] for each in late)
+        row = next(each for each in anisotropy.rows if each.name.endswith("anisotropy_2 centered"))
+        assert row.ours[arm] == Value.of(each["layer_2/anisotropy_2_centered"] for each in late)
     one = whole.results["cola/tiny/no regulariser/seed-0"]
     steps, values = (one["series"]["matthews"][name] for name in ("step", "value"))
     wanted = [value for step, value in zip(steps, values, strict=True) if step > 0.7 * one["steps"]]
@@ -198,7 +198,7 @@ def test_bad_parameters_are_rejected_in_one_line(place, tmp_path, parameters, wo
 def made(late: dict[str, list[dict[str, float]]], start: float = 0.4) -> TaskModelRuns:
     """A case whose arms have these numbers, one for each seed."""
     names = ("anisotropy_1", "anisotropy_2", "anisotropy_3")
-    full = [f"layer_1/{name}{ending}" for name in names for ending in ("", "_centred")]
+    full = [f"layer_1/{name}{ending}" for name in names for ending in ("", "_centered")]
 
     def one(told: dict[str, float]) -> dict:
         shape = {name: told.get("space", 0.5) for name in full}

@@ -152,7 +152,7 @@ class GroupedAudit(Displayed):
     def detail(self, finding: str, *path: str | int) -> np.ndarray:
         """Return a number from a finding's details for each group; NaN if a group lacks it.
 
-        `grouped.detail("anisotropy", "centred", 0)` is the first principal component's share of the variance.
+        `grouped.detail("anisotropy", "centered", 0)` is the first principal component's share of the variance.
         """
         if finding not in FINDINGS:
             raise KeyError(f"{finding} is not a finding: choose from {', '.join(FINDINGS)}")

@@ -111,8 +111,8 @@ def measure_layer(tokens: LayerTokens, asked: MeasureOptions, tell: Callable[[fl
         found[f"intra, {name}"] = float(intra_similarity(X, types, clustered=parts))
     means = np.stack([X[clusters == code].mean(axis=0, dtype=np.float64) for code in range(found["clusters"])])
     centered = X - means[clusters]  # measured together, so that a small cluster has little weight
-    found["inter, centred"] = float(inter_similarity(centered, types, average="types"))
-    found["intra, centred"] = float(intra_similarity(centered, types))
+    found["inter, centered"] = float(inter_similarity(centered, types, average="types"))
+    found["intra, centered"] = float(intra_similarity(centered, types))
     tell(0.7, "local dimension")
     found |= local_dimensions(X, asked)
     tell(0.9, "principal components")
