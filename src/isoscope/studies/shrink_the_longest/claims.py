@@ -14,7 +14,7 @@ from isoscope.studies.verdicts import ABOVE_ZERO, BELOW_ZERO, Evidence, judge_cl
 if TYPE_CHECKING:
     from isoscope.studies.study import Bounds, Published, Verdict
 
-NONE, SELECTED, ALL = ARMS = ("no regulariser", "selected bars", "all bars")
+NONE, SELECTED, ALL = ARMS = ("no regularizer", "selected bars", "all bars")
 COMPONENTS = {
     **{f"anisotropy_{k}": f"anisotropy_{k}" for k in (1, 2, 3)},
     **{f"anisotropy_{k}_centered": f"anisotropy_{k} centered" for k in (1, 2, 3)},
