@@ -80,7 +80,7 @@ class ThresholdSettings:
         return Goal("precision", DEFAULT_PRECISION if self.precision is None else self.precision, alpha)
 
     def rate(self) -> float:
-        """Return the requested rate of false matches, without judgments."""
+        """The requested false-match rate; only for thresholds chosen without judgments."""
         for name in ("precision", "recall", "f1", "match_from"):
             if getattr(self, name):
                 raise ParameterError(
