@@ -217,12 +217,17 @@ class LabeledExamples(JudgedPairs):
         self.fold_of[rng.permutation(len(chosen))] = np.arange(len(chosen)) % folds
         self.folds = folds
         if np.bincount(labels).max() < 2:
-            raise TooFewRowsError("no two rows have the same label: need labels that several rows share")
+            raise TooFewRowsError(
+                "no two rows have the same label: need at least 1 pair; pass labels that several rows share"
+            )
         pilot = np.sort(rng.permutation(len(chosen))[:2_000])
         cosines = unit[pilot] @ unit[pilot].T
         upper = np.triu(labels[pilot][:, None] == labels[pilot], 1)
         if not upper.any():
-            raise TooFewRowsError("too few rows share a label: need labels that several rows share")
+            raise TooFewRowsError(
+                f"no two of {len(pilot):,} random rows have the same label: need at least 1 pair; pass labels that "
+                "more rows share"
+            )
         cuts = make_cuts(cosines[upper], recall)
         self.edges = _make_edges(float(cosines.min()), 1.0)
         everything = np.triu(np.ones(cosines.shape, bool), 1)
