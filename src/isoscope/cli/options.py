@@ -210,7 +210,8 @@ MeasureOption = Annotated[
         "--measure",
         metavar="NAME",
         rich_help_panel=METHOD,
-        help="Measure that decides: probe, knn or v_measure for labels; ndcg@10 or recall@100 for queries.",
+        help="Measure on which the recommendation is based: probe, knn or v_measure for labels; ndcg@10 or "
+        "recall@100 for queries.",
     ),
 ]
 FoldsOption = Annotated[
