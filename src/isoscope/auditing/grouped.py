@@ -236,7 +236,7 @@ class GroupedAudit(Displayed):
             raise FileFormatError(f"{path} is not a complete grouped audit: {why}") from error
 
     def without_texts(self) -> GroupedAudit:
-        """Return the audits without the texts of rows, for a page that is to be shared."""
+        """Return the audits without the texts of rows, for a page to share."""
         return replace(self, groups={name: audit.without_texts() for name, audit in self.groups.items()})
 
     def to_html(self, path: str | os.PathLike[str]) -> None:

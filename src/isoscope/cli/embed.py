@@ -109,8 +109,8 @@ def embed(
         typer.Option(
             "--truncate",
             rich_help_panel="Model",
-            help="Read only the first window of a long text instead of all windows. The pooling of Sentence "
-            "Transformers models always does this.",
+            help="Read only the first window of a long text instead of all windows. Sentence Transformers pooling "
+            "always does this.",
         ),
     ] = False,
     special_tokens: Annotated[

@@ -165,7 +165,7 @@ QueriesOption = Annotated[
         "--queries",
         metavar="SOURCE",
         rich_help_panel=TASK_DATA,
-        help="Query vectors, in any form that SOURCE can have; SOURCE is the corpus that they search.",
+        help="Query vectors, in any form that SOURCE accepts; SOURCE is the corpus that they search.",
     ),
 ]
 QrelsOption = Annotated[

@@ -130,7 +130,7 @@ class Compression(Result):
     """What an example is: a pair, a query or a row."""
     examples: int
     measure: str
-    """The measure that decides."""
+    """The measure on which the recommendation is based."""
     measures: dict[str, str]
     """All measures of the task: the identifier of each measure, and its name in a sentence."""
     settings: CompressionSettings

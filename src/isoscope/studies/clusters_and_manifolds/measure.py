@@ -49,7 +49,7 @@ class LayerResults:
 
 
 def mean_lid_by_rows(rows: Sequence[dict[str, Any]]) -> dict[int, float]:
-    """Return the LID averaged over all results, for each number of rows at which all of them were measured."""
+    """Return the mean LID for each number of rows at which every result was measured."""
     shared = set.intersection(*({int(n) for n in each["lid, cosine, by rows"]} for each in rows))
     return {n: fmean(each["lid, cosine, by rows"][str(n)] for each in rows) for n in sorted(shared)}
 
@@ -93,7 +93,7 @@ class LayerTokens:
 
 
 def measure_layer(tokens: LayerTokens, asked: MeasureOptions, tell: Callable[[float, str], None]) -> dict[str, Any]:
-    """Return the similarities (raw, centered, inside clusters), clusters, LID and leading principal components."""
+    """Return the similarities (raw, centered, within clusters), clusters, LID and leading principal components."""
     X, types = tokens.states, tokens.types
     tell(0.0, "clusters")
     clusters, silhouettes = _find_clusters(X, asked)
