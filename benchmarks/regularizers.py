@@ -97,7 +97,7 @@ def row(name: str, found: dict[str, Any], last: int) -> str:
     cells = [
         late("matthews"),
         late(f"{layer}/anisotropy_1"),
-        late(f"{layer}/anisotropy_1_centred"),
+        late(f"{layer}/anisotropy_1_centered"),
         late(f"{layer}/isoscore_unbiased"),
         late(f"{layer}/mean_cosine"),
         late(f"{layer}/silhouette"),
@@ -109,7 +109,7 @@ def row(name: str, found: dict[str, Any], last: int) -> str:
 def start_row(found: dict[str, Any], last: int) -> str:
     """Return the table row for the model before training."""
     first = [next(r for r in seed.layers if r["step"] == 0 and r["order"] == last) for seed in found["outcome"].seeds]
-    keys = ("anisotropy_1", "anisotropy_1_centred", "isoscore_unbiased", "mean_cosine", "silhouette")
+    keys = ("anisotropy_1", "anisotropy_1_centered", "isoscore_unbiased", "mean_cosine", "silhouette")
     return f"| *before* |  | {' | '.join(spread([r[key] for r in first]) for key in keys)} |  |"
 
 

@@ -51,9 +51,9 @@ def notebook(X: np.ndarray, n_clusters: int, n_components: int) -> np.ndarray:
         total = np.zeros(X.shape[1])
         for row in rows:
             total = total + X[row]
-        centred = [X[row] - total / len(rows) for row in rows]
-        directions = PCA().fit(np.array(centred)).components_
-        for row, vector in zip(rows, centred, strict=True):
+        centered = [X[row] - total / len(rows) for row in rows]
+        directions = PCA().fit(np.array(centered)).components_
+        for row, vector in zip(rows, centered, strict=True):
             along = np.zeros(X.shape[1])
             for direction in directions[:n_components]:
                 along = along + np.dot(vector, direction) * direction

@@ -1,4 +1,4 @@
-"""Measure how often a cut misses its goal, the verdicts on noise, and the errors of extrapolated rates.
+"""Measure how often a threshold misses its goal, the verdicts on noise, and the errors of extrapolated rates.
 
 python benchmarks/threshold_calibration.py RUNS [--data VECTORS] [--times 300] [--page docs/threshold.md]
 
@@ -34,13 +34,13 @@ LEVELS = {"precision": 0.9, "recall": 0.9}
 
 @dataclass(frozen=True)
 class Problem:
-    """Arguments of `isoscope.threshold`, and a function that scores a cut on examples that it has not seen."""
+    """Arguments of `isoscope.threshold`, and a function that scores a threshold on examples that it has not seen."""
 
     arguments: dict[str, Any]
     score: Callable[[float], tuple[float, float]] | None = None
-    """Returns the precision and the recall of a cut on unseen examples; None if matches are independent of cosines."""
+    """Returns precision and recall of a threshold on unseen examples; None if matches are independent of cosines."""
     relative: Callable[[float], tuple[float, float]] | None = None
-    """The same for a cut relative to the best result of each query."""
+    """The same for a threshold relative to the best result of each query."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def unit(X: np.ndarray) -> np.ndarray:
 
 
 def scores_of(cosines: np.ndarray, is_match: np.ndarray, cut: float) -> tuple[float, float]:
-    """Return the precision and the recall of a cut; a cut without predicted matches has a precision of 1."""
+    """Return the precision and the recall of a threshold; without predicted matches, the precision is 1."""
     above = cosines >= cut - 1e-6
     found = float((above & is_match).sum())
     return found / max(float(above.sum()), 1e-9) if above.any() else 1.0, found / float(is_match.sum())
@@ -200,7 +200,7 @@ def noise_labels(rng: np.random.Generator, rows: int, classes: int) -> Problem:
     return Problem({"source": rng.standard_normal((rows, 16)), "labels": rng.integers(0, classes, rows)})
 
 
-# real data: a cut from one half, scored on the other half
+# real data: a threshold from one half, scored on the other half
 
 
 def half_queries(rng: np.random.Generator, data: Path | None, collection: str, model: str) -> Problem:
@@ -327,7 +327,7 @@ def describe(goal: dict[str, Any]) -> str:
 
 
 def run(cell: Cell, number: int, data: Path | None) -> dict[str, Any]:
-    """Find a cut once, and score it on unseen examples."""
+    """Find a threshold once, and score it on unseen examples."""
     warnings.simplefilter("ignore")
     seed = [int.from_bytes(f"{cell.table} {cell.name}".encode()[:40], "little") % 2**32, number]
     problem = cell.make(np.random.default_rng(seed), data)
@@ -441,16 +441,16 @@ def interval(count: int, runs: int) -> str:
 
 
 def guarantee_table(results: list[tuple[Cell, list[dict[str, Any]]]]) -> str:
-    """Return how often a cut is found, and how often its true precision or recall is below the goal."""
+    """Return how often a threshold is found, and how often its true precision or recall is below the goal."""
     lines = [
-        "| data | goal | runs | finds a cut | misses the goal [95%] | held-out score | true score |",
+        "| data | goal | runs | finds a threshold | misses the goal [95%] | held-out score | true score |",
         "|---|---|---|---|---|---|---|",
     ]
     pooled = [0, 0]
     for cell, runs in results:
         if cell.table != "guarantee":
             continue
-        for kind, key in (("", "true"), (", relative cut", "relative_true")):
+        for kind, key in (("", "true"), (", relative threshold", "relative_true")):
             if kind and not any("relative" in each for each in runs):
                 continue
             measure, level = next(iter(cell.goal.items()))
@@ -478,7 +478,7 @@ def guarantee_table(results: list[tuple[Cell, list[dict[str, Any]]]]) -> str:
 def noise_table(results: list[tuple[Cell, list[dict[str, Any]]]]) -> str:
     """Return the verdicts on matches that do not depend on the vectors."""
     lines = [
-        "| data | goal | runs | no cut separates | undecided | finds a cut (an error) [95%] |",
+        "| data | goal | runs | no threshold separates | undecided | finds a threshold (an error) [95%] |",
         "|---|---|---|---|---|---|",
     ]
     pooled = [0, 0]
@@ -497,9 +497,10 @@ def noise_table(results: list[tuple[Cell, list[dict[str, Any]]]]) -> str:
 
 
 def halves_table(results: list[tuple[Cell, list[dict[str, Any]]]]) -> str:
-    """Return the scores of cuts from one half of real data on the other half."""
+    """Return the scores of thresholds from one half of real data on the other half."""
     lines = [
-        "| data | goal | splits | finds a cut | held-out score | score on the other half | other half below the goal |",
+        "| data | goal | splits | finds a threshold | held-out score | score on the other half | "
+        "other half below the goal |",
         "|---|---|---|---|---|---|---|",
     ]
     pooled = [0, 0]

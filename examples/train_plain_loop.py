@@ -59,7 +59,7 @@ def main(name: str = "sentence-transformers/all-MiniLM-L6-v2", steps: int = 20) 
             print(f"step {step + 1:2d}  loss {loss.item():.3f}  (regularizer: {regularizer.value:.3f})")
 
     after = tracker.measure(model, step=steps)[0]
-    for key in ("isoscore_unbiased", "mean_cosine", "anisotropy_1_centred"):
+    for key in ("isoscore_unbiased", "mean_cosine", "anisotropy_1_centered"):
         print(f"{key:22s} {before[key]:.3f} → {after[key]:.3f}")
 
 

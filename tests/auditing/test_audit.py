@@ -77,7 +77,7 @@ def test_values_equal_the_public_functions(shape, metric):
     details = {name: found[name].details for name in expected}
     assert details["isoscore"]["as_published"] == pytest.approx(isoscope.isoscore(X))
     assert details["anisotropy"]["raw"] == pytest.approx(isoscope.anisotropy(X, 3).tolist())
-    assert details["anisotropy"]["centred"] == pytest.approx(isoscope.anisotropy(X, 3, center=True).tolist())
+    assert details["anisotropy"]["centered"] == pytest.approx(isoscope.anisotropy(X, 3, center=True).tolist())
     published = float(isoscope.partition_isotropy(X, log=True)) / np.log(10)
     assert details["partition_isotropy"]["log10_as_published"] == pytest.approx(published)
     as_cai = float(isoscope.lid(X, k, metric=metric, convention="cai"))

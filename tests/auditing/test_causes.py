@@ -60,9 +60,9 @@ def test_isotropic_vectors_need_no_attention():
 
 def test_axis_is_the_shared_direction_only_if_centering_removes_it():
     cosine = finding("mean_cosine", 0.3, "look")
-    of_mean = finding("anisotropy", 0.6, centred=[0.1])
+    of_mean = finding("anisotropy", 0.6, centered=[0.1])
     assert [cause.name for cause in only(cosine, of_mean)] == ["shared_direction"]
-    names = [cause.name for cause in only(cosine, finding("anisotropy", 0.6, centred=[0.5]))]
+    names = [cause.name for cause in only(cosine, finding("anisotropy", 0.6, centered=[0.5]))]
     assert names == ["few_dimensions", "shared_direction"], "the worst cause comes first"
     alone = only(finding("mean_cosine", 0.0, "ok"), of_mean)[0]
     assert alone.sentence == "One direction dominates every comparison: it accounts for 60.0% of all squared lengths."

@@ -89,10 +89,10 @@ def test_series_of_a_finding(found):
 def test_series_of_a_detail(found, tmp_path):
     found.to_json(tmp_path / "g.json")
     for each in (found, GroupedAudit.from_json(tmp_path / "g.json")):  # JSON's keys are strings
-        first = each.detail("anisotropy", "centred", 0)
-        np.testing.assert_allclose(first, [a["anisotropy"].details["centred"][0] for a in each.groups.values()])
+        first = each.detail("anisotropy", "centered", 0)
+        np.testing.assert_allclose(first, [a["anisotropy"].details["centered"][0] for a in each.groups.values()])
         assert np.isfinite(each.detail("clusters", "silhouettes", 2)).all()
-        assert np.isnan(each.detail("anisotropy", "centred", 99)).all()
+        assert np.isnan(each.detail("anisotropy", "centered", 99)).all()
         assert np.isnan(each.detail("anisotropy", "nothing", 1)).all()
         assert np.isnan(each.detail("queries", "k")).all()
 

@@ -74,7 +74,7 @@ def test_a_strong_common_mean():
     found = isoscope.audit(ball() + 0.3)
     assert found["mean_cosine"].verdict == "bad"
     assert "Subtract the mean from both the corpus and the queries" in found["mean_cosine"].advice
-    assert abs(found["mean_cosine"].details["after_centring"]) < 0.01
+    assert abs(found["mean_cosine"].details["after_centering"]) < 0.01
     assert found["anisotropy"].verdict == "bad"
     assert "isoscope fix center" in found["anisotropy"].advice
     assert "removing more directions is not needed" in found["anisotropy"].advice
@@ -215,7 +215,7 @@ def test_advice_on_the_mean_holds_when_labels_fill_the_first_directions():
     found = isoscope.audit(ball() + 1.5 * np.eye(32)[FOUR] + 1, labels=FOUR)
     assert found[CONFLICT].verdict == "look"
     assert "Subtract the mean" in found["mean_cosine"].advice
-    assert found["anisotropy"].details["centred"][0] < found["anisotropy"].value / 2
+    assert found["anisotropy"].details["centered"][0] < found["anisotropy"].value / 2
     assert "isoscope fix center" in found["anisotropy"].advice, "not the opposite of the advice on the mean cosine"
     assert "all-but-the-top" not in found["anisotropy"].advice
 

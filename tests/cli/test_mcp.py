@@ -334,7 +334,7 @@ def test_two_calls_at_once_and_a_listing_in_between(reader):
     assert answers == {0.25: 0.25, 0.75: 0.75}
 
 
-def test_the_server_works_after_a_cancelled_call(reader):
+def test_the_server_works_after_a_canceled_call(reader):
     async def cancel():
         with anyio.move_on_after(0.01):
             await reader.client.call_tool("compress", {"source": "a.npy"})
@@ -343,7 +343,7 @@ def test_the_server_works_after_a_cancelled_call(reader):
     assert reader.answer("similarity", source="a.npy", cosines=[0.5])["exit_code"] == 0
 
 
-def test_a_cancelled_command_ends_at_its_next_progress_report(reader):
+def test_a_canceled_command_ends_at_its_next_progress_report(reader):
     call = ToolCall(list_tools()["audit"], {"sources": [str(reader.root / "a.npy")]}, Access(reader.root), _parser())
     call.cancel()
     with pytest.raises(ToolError, match="interrupted"):

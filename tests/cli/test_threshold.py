@@ -152,7 +152,7 @@ SIMILARITY_ERRORS = {
     "no cosine": (["corpus.parquet"], "at least one cosine"),
     "order": (["0.5", "corpus.parquet"], "pass SOURCE first"),
     "unknown option": (["corpus.parquet", "0.5", "--quries", "queries.parquet"], "similarity has no option --quries"),
-    "other organization": (["--model", "someone/gte-small", "0.7"], "only thenlper/gte-small"),
+    "other organization": (["--model", "someone/gte-small", "0.7"], "contains thenlper/gte-small"),
     "empty name": (["--model", "", "0.7"], "the name of the model is empty"),
     "dimensions": (["corpus.parquet", "0.5", "--queries", "small.npy"], "the queries have 3 dimensions"),
 }

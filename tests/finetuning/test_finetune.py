@@ -275,8 +275,8 @@ def test_late_values_are_means_over_last_steps_with_spread_over_seeds(place, tmp
     assert found.late["loss"].std == pytest.approx(np.std(late, ddof=1))
     rows = [row for row in found.seeds[1].layers if row["layer"] == "layer_2" and row["step"] > 0.7 * 12]
     assert len(rows) == 4
-    expected = np.mean([row["anisotropy_1_centred"] for row in rows])
-    assert found.late["layer_2/anisotropy_1_centred"].values[1] == pytest.approx(expected)
+    expected = np.mean([row["anisotropy_1_centered"] for row in rows])
+    assert found.late["layer_2/anisotropy_1_centered"].values[1] == pytest.approx(expected)
 
 
 def test_a_collapse_is_reported_and_can_stop_the_seed(place, tmp_path):

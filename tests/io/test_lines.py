@@ -86,7 +86,9 @@ def test_a_quote_opens_a_cell_only_at_its_start(text, records, tmp_path):
 @pytest.mark.parametrize("later", [b'"Nice,3,4', b'he said "no",3,4', b'"fine",3,4'])
 def test_rows_are_not_merged_by_an_unclosed_quote(later, tmp_path):
     (tmp_path / "a.csv").write_bytes(b'text,a,b\nfirst,0,0\n"Wow,1,2\n' + later + b"\nlast,5,6\n")
-    with pytest.raises(FileFormatError, match=r"a\.csv, line 3: a cell opens with a double quote .* on line 4"):
+    with pytest.raises(
+        FileFormatError, match=r"a\.csv, line 3: a cell opens with a double quote, .* on line 4, is followed by"
+    ):
         numbered(tmp_path / "a.csv", quoted=True)
 
 

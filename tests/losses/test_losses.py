@@ -1,4 +1,4 @@
-"""The regularisers: their values and gradients are the metrics', the papers' and finite, whatever the batch holds."""
+"""The regularizers: their values and gradients are the metrics', the papers' and finite, whatever the batch holds."""
 
 from __future__ import annotations
 

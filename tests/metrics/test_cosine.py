@@ -113,7 +113,7 @@ def test_similarities_equal_means_over_pairs(typed_grid):
 def test_clustered_similarities_subtract_each_cluster_mean(typed_grid, rng):
     X, types = typed_grid
     clusters = rng.integers(0, 3, len(X))
-    X = X + 0.1 * rng.standard_normal(X.shape)  # a centred row that is zero up to rounding has a direction of noise
+    X = X + 0.1 * rng.standard_normal(X.shape)  # a centered row that is zero up to rounding has a direction of noise
     assume(np.unique(clusters, return_counts=True)[1].min() > 1 and X.shape[1] > 1)
     intra, inter = [], []
     for rows in members(clusters):

@@ -94,7 +94,7 @@ def test_one_sign_value_equals_definition_with_solver_signs(X):
 @pytest.mark.parametrize("center", [False, True])
 def test_fewer_rows_than_dimensions_equal_full_matrix_result(shape, center, rng):
     X = rng.standard_normal(shape) / np.sqrt(shape[1]) + 0.3
-    X = X - center * X.mean(axis=0)  # a centred cloud has one direction less than rows
+    X = X - center * X.mean(axis=0)  # a centered cloud has one direction less than rows
     assert log_isotropy(X) == pytest.approx(by_definition(X), rel=TOL, abs=TOL)
 
 

@@ -32,13 +32,13 @@ def pulled(X):
 
 
 # Those that a translation leaves alone, and those that see the mean.
-CENTRED = {
+CENTERED = {
     "isoscore": isoscope.isoscore,
     "isoscore_unbiased": partial(isoscope.isoscore, unbiased=True),
     "isoscore_star": pulled,
     "participation_ratio": isoscope.participation_ratio,
     "spectrum": isoscope.spectrum,
-    "anisotropy_centred": partial(isoscope.anisotropy, k=2, center=True),
+    "anisotropy_centered": partial(isoscope.anisotropy, k=2, center=True),
     "effective_rank": isoscope.effective_rank,
 }
 RAW = {
@@ -46,7 +46,7 @@ RAW = {
     "anisotropy": partial(isoscope.anisotropy, k=2),
     "effective_rank_raw": partial(isoscope.effective_rank, center=False),
 }
-ALL = CENTRED | RAW
+ALL = CENTERED | RAW
 
 
 def each(metrics):
@@ -81,7 +81,7 @@ def traces_by_quadruples(X):
 
 
 def by_svd(X):
-    """IsoScore from the singular values of the centred cloud: cheap where d is large."""
+    """IsoScore from the singular values of the centered cloud: cheap where d is large."""
     X = np.asarray(X, np.float64)
     variances = np.linalg.svd(X - X.mean(axis=0), compute_uv=False) ** 2
     return (variances.sum() ** 2 / (variances**2).sum() - 1) / (X.shape[1] - 1)
@@ -138,7 +138,7 @@ def test_rotation_and_order_of_rows_do_not_matter(metric, X, rng):
     assert metric(moved) == pytest.approx(metric(X), rel=TOL, abs=TOL * np.square(X).sum())
 
 
-@each(CENTRED)
+@each(CENTERED)
 @given(X=grids(5), shift=st.integers(-1000, 1000))
 def test_translation_does_not_matter(metric, X, shift):
     assert metric(X + shift) == pytest.approx(metric(X), rel=TOL, abs=TOL)
@@ -159,9 +159,9 @@ def test_spectrum_grows_with_the_square_of_the_scale(X, center, power):
 
 @given(grids(2))
 def test_spectrum_is_the_squared_singular_values(X):
-    centred = np.linalg.svd(X - X.mean(axis=0), compute_uv=False) ** 2
+    centered = np.linalg.svd(X - X.mean(axis=0), compute_uv=False) ** 2
     raw = np.linalg.svd(X, compute_uv=False) ** 2
-    assert isoscope.spectrum(X) == pytest.approx(centred, rel=TOL, abs=TOL * centred[0])
+    assert isoscope.spectrum(X) == pytest.approx(centered, rel=TOL, abs=TOL * centered[0])
     assert isoscope.spectrum(X, center=False) == pytest.approx(raw, rel=TOL, abs=TOL * raw[0])
 
 
@@ -267,7 +267,7 @@ def test_isoscore_can_be_compiled_by_jax(rng):
     assert float(jax.jit(isoscope.isoscore)(X)) == pytest.approx(isoscope.isoscore(X), rel=tolerance("float32"))
 
 
-@each(but(CENTRED, "spectrum", "anisotropy_centred"))
+@each(but(CENTERED, "spectrum", "anisotropy_centered"))
 def test_gradient_is_finite_where_eigenvalues_are_equal(metric):
     torch = pytest.importorskip("torch")
     X = torch.concat([torch.eye(4), -torch.eye(4)]).double().requires_grad_()
@@ -621,7 +621,7 @@ def test_nonfinite_rows_of_several_tiles_are_reported_without_warnings(metric, v
             metric(X)
 
 
-@each(but(CENTRED, "spectrum", "isoscore_star"))
+@each(but(CENTERED, "spectrum", "isoscore_star"))
 @pytest.mark.parametrize("shape", [(9, 4), (6, 20)])
 def test_equal_rows_have_no_variance_shares(metric, shape):
     with pytest.raises(InputError, match=f"all {shape[0]} rows of X are equal"):

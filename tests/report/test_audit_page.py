@@ -246,7 +246,7 @@ def test_cosine_table_equals_that_of_the_audit(found):
 
 def test_two_spaces_are_shown_side_by_side(found, rows):
     other = audit(rows - rows.mean(axis=0))
-    other = dataclasses.replace(other, source="centred.npy")
+    other = dataclasses.replace(other, source="centered.npy")
     parsed = Parsed(render_page([found, other], agreement=0.57))
     assert "5.7 of the top 10 results agree" in parsed.text
     for finding in (*found.findings, *other.findings):

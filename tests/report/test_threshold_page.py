@@ -114,7 +114,7 @@ def test_headlines_state_the_goal():
     assert "matches are not significantly more frequent than among all pairs" in threshold_headline(
         KINDS["no cut, recall"]
     )
-    assert "60 queries are too few to decide whether any cut reaches" in threshold_headline(KINDS["undecided"])
+    assert "60 queries are too few to decide whether any threshold reaches" in threshold_headline(KINDS["undecided"])
     assert "1% of random pairs have a cosine of at least" in threshold_headline(KINDS["counted"])
     assert "1 in 10,000 random pairs has" in threshold_headline(KINDS["extrapolated"])
     assert "more than 1 in 1,000 random pairs are copies of each other" in threshold_headline(KINDS["copies"])
@@ -145,7 +145,7 @@ def test_terminal_table_names_its_columns_and_fits():
     text = render_threshold_text(KINDS["precision"])
     assert "Scores on held-out" in text
     assert "95% interval" in text
-    assert "Lower cuts may also reach 80%, but this data cannot prove it." in text
+    assert "Lower thresholds may also reach 80%, but this data cannot prove it." in text
     for found in KINDS.values():
         assert max(map(len, render_threshold_text(found).splitlines())) <= 80
 

@@ -50,7 +50,7 @@ def test_arms_are_compared():
 
 
 def test_unmeasured_values_are_omitted():
-    nothing = dict.fromkeys(("silhouette", "isoscore_unbiased", "anisotropy_1_centred"), math.nan)
+    nothing = dict.fromkeys(("silhouette", "isoscore_unbiased", "anisotropy_1_centered"), math.nan)
     said = training_paragraph(Runs(made(layers=1, steps=(0,), **nothing)))
     assert said == "The mean cosine stayed at 0.600."
     assert "could not be measured" in training_headline(Runs(made(layers=1, steps=(0,), anisotropy_1=math.nan)))

@@ -120,7 +120,7 @@ def test_outcome_has_published_numbers_figures_and_a_verdict_for_each_claim(whol
 def test_clusters_mislead_only_where_one_mean_is_not_enough(raw, one, many, expected):
     found = made_layers(clusters=3)
     for each in found.values():
-        each |= {"inter, raw": raw, "inter, one mean": one, "inter, centred": many}
+        each |= {"inter, raw": raw, "inter, one mean": one, "inter, centered": many}
     verdicts = {each.claim.key: each for each in outcome_of(found).verdicts}
     assert verdicts["clusters-mislead"].holds is expected
     offset = {each.claim.key: each for each in outcome_of(found).observations}["offset"]
@@ -130,9 +130,9 @@ def test_clusters_mislead_only_where_one_mean_is_not_enough(raw, one, many, expe
 def test_statements_absent_from_the_paper_are_not_claims():
     """It states no value for S_intra inside clusters, and does not mention a token's place in the window."""
     outcome = outcome_of(made_layers())
-    assert [each.claim.key for each in outcome.observations] == ["intra-centred", "offset", "place"]
+    assert [each.claim.key for each in outcome.observations] == ["intra-centered", "offset", "place"]
     claims = study(NAME).published.claims
-    assert not {each.key for each in claims} & {"intra-centred", "offset", "place"}
+    assert not {each.key for each in claims} & {"intra-centered", "offset", "place"}
     assert not any("window" in each.words for each in claims)
     assert not any("in words" in each.published for each in outcome.verdicts)
 
@@ -154,7 +154,7 @@ def outcome_of(results):
 def made_layers(**more):
     layer = {"what": "layer", "corpus": "ptb", "model": "m", "kind": "encoder", "seed": 0, "width": 384, "rows": 4000}
     layer |= {
-        f"{kind}, {how}": 0.3 for kind in ("inter", "intra") for how in ("raw", "one mean", "clusters", "centred")
+        f"{kind}, {how}": 0.3 for kind in ("inter", "intra") for how in ("raw", "one mean", "clusters", "centered")
     }
     layer |= {f"along, {each}": 0.05 for each in ("place", "kind", "cluster")} | {"along, frequency": 0.4}
     layer |= {"clusters": 1, "silhouette": 0.05, "explained": [0.2, 0.1, 0.1], "distance by frequency": [[1.0, 1.0]]}
@@ -234,7 +234,7 @@ def test_clusters_are_found_and_centering_removes_their_means():
     assert found["clusters"] == 3
     assert sorted(found["sizes"]) == [200, 200, 200]
     assert found["inter, raw"] > 0.7
-    assert abs(found["inter, centred"]) < 0.05
+    assert abs(found["inter, centered"]) < 0.05
     assert found["along, cluster"] > 0.8
     assert found["along, place"] < 0.1
     assert len(found["cloud"]["points"]) == 20

@@ -78,7 +78,7 @@ def test_each_arm_fine_tunes_with_its_regularizer(place, whole, tmp_path):
     }
     assert whole.results["cola/tiny/all bars/seed-1"]["steps"] == found.seeds[0].steps
     assert kept["dev_rows"] == 32
-    assert whole.results["cola/tiny/no regulariser/seed-0"]["clouds"] == 0
+    assert whole.results["cola/tiny/no regularizer/seed-0"]["clouds"] == 0
     assert whole.results["cola/tiny/selected bars/seed-0"]["clouds"] > 0
 
 
@@ -87,9 +87,9 @@ def test_tables_have_means_of_the_last_30_percent_over_seeds(whole):
     for arm in ARMS:
         late = [whole.results[f"cola/tiny/{arm}/seed-{seed}"]["late"] for seed in (0, 1)]
         assert metrics.rows[0].ours[arm] == Value.of(each["matthews"] for each in late)
-        row = next(each for each in anisotropy.rows if each.name.endswith("anisotropy_2 centred"))
-        assert row.ours[arm] == Value.of(each["layer_2/anisotropy_2_centred"] for each in late)
-    one = whole.results["cola/tiny/no regulariser/seed-0"]
+        row = next(each for each in anisotropy.rows if each.name.endswith("anisotropy_2 centered"))
+        assert row.ours[arm] == Value.of(each["layer_2/anisotropy_2_centered"] for each in late)
+    one = whole.results["cola/tiny/no regularizer/seed-0"]
     steps, values = (one["series"]["matthews"][name] for name in ("step", "value"))
     wanted = [value for step, value in zip(steps, values, strict=True) if step > 0.7 * one["steps"]]
     assert one["late"]["matthews"] == pytest.approx(sum(wanted) / len(wanted))
@@ -99,7 +99,7 @@ def test_published_numbers_match_the_model_type(whole):
     metrics, anisotropy, _ = whole.outcome.tables
     assert metrics.rows[0].published["selected bars"].value == 0.588
     assert metrics.rows[0].of == "bert-base-uncased"
-    assert anisotropy.rows[0].published["no regulariser"].value == 0.647
+    assert anisotropy.rows[0].published["no regularizer"].value == 0.647
     assert TaskModelRuns("mrpc", "granite", {NONE: {0: {"family": "roberta"}}}).row == "RoBERTa-MRPC"
 
 
@@ -198,7 +198,7 @@ def test_bad_parameters_are_rejected_in_one_line(place, tmp_path, parameters, wo
 def made(late: dict[str, list[dict[str, float]]], start: float = 0.4) -> TaskModelRuns:
     """A case whose arms have these numbers, one for each seed."""
     names = ("anisotropy_1", "anisotropy_2", "anisotropy_3")
-    full = [f"layer_1/{name}{ending}" for name in names for ending in ("", "_centred")]
+    full = [f"layer_1/{name}{ending}" for name in names for ending in ("", "_centered")]
 
     def one(told: dict[str, float]) -> dict:
         shape = {name: told.get("space", 0.5) for name in full}

@@ -56,7 +56,7 @@ def test_shuffled_judgments_are_not_separated(topics):
         assert found.verdict == "no cut"
         assert found.cut is None
         assert not found.scores
-        assert found.headline.startswith("No cut separates")
+        assert found.headline.startswith("No threshold separates")
         assert found.best is not None
 
 
@@ -66,7 +66,7 @@ def test_few_examples_are_undecided_and_say_how_many_would_be_enough(pairs):
     found = ask(few, "pairs", precision=0.95)
     assert found.verdict == "undecided"
     assert found.needed > 60
-    assert "60 pairs are too few to decide whether any cut reaches a precision of" in found.headline
+    assert "60 pairs are too few to decide whether any threshold reaches a precision of" in found.headline
     assert f"about {found.needed:,} would be enough" in found.headline
 
 
@@ -320,7 +320,7 @@ def test_missing_rows_can_be_dropped(topics):
 
 
 def test_an_interval_above_the_goal_is_explained_if_the_answer_is_undecided():
-    """The interval is that of one cut, but the guarantee covers all cuts that are tested."""
+    """The interval is that of one threshold, but the guarantee covers all thresholds that are tested."""
     rng, n = np.random.default_rng(0), 100
     first, matches = rng.standard_normal((n, 8)), np.arange(n) % 2 == 0
     second = np.where(matches[:, None], first + 0.05 * rng.standard_normal((n, 8)), rng.standard_normal((n, 8)))
@@ -328,4 +328,4 @@ def test_an_interval_above_the_goal_is_explained_if_the_answer_is_undecided():
     found = isoscope.threshold(np.concatenate([first, second]), pairs=pairs)
     assert found.verdict == "undecided"
     assert found.best[1].low > 0.9
-    assert "Several cuts are tested" in found.paragraph
+    assert "Several thresholds are tested" in found.paragraph

@@ -20,7 +20,7 @@ def made(layers: int = 3, steps=(0, 10, 20, 30), seed: int = 0, end: float = 0.5
             part = (step - steps[0]) / max(steps[-1] - steps[0], 1) * i / max(layers - 1, 1)
             values["anisotropy_1"] = 0.2 + (end - 0.2) * part + 1e-4 * rng.standard_normal()
             if i == 0 and layers > 1:
-                values |= {name: math.nan for name in values if "centred" in name or "isoscore" in name}
+                values |= {name: math.nan for name in values if "centered" in name or "isoscore" in name}
             place = {"step": step, "epoch": step / 10, "order": i, "layer": f"layer_{i}", "rows": 64, "dimensions": 384}
             history.append([place | values | (more if i == layers - 1 and step == steps[-1] else {})])
     return history

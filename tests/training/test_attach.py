@@ -1,4 +1,4 @@
-"""A regulariser on a model: in its loss, with the gradient of the two written by hand, and gone when it is detached."""
+"""A regularizer on a model: in its loss, with the gradient of the two written by hand, and gone when it is detached."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def ready(loss):
 
 
 def by_hand(model, loss, pick):
-    """The loss and its gradients with the regulariser added to it by hand, on what `pick` takes from all states."""
+    """The loss and its gradients with the regularizer added to it by hand, on what `pick` takes from all states."""
     model.zero_grad()
     output = model(**BATCH, output_hidden_states=True)
     mask = BATCH["attention_mask"] > 0
@@ -288,7 +288,7 @@ def test_detaching_restores_the_model():
     model = quiet(bert)
     keys, names, before = list(model.state_dict()), set(vars(model)), model(**BATCH).loss.item()
     attachment = attach(model, IStar(), layer="all")
-    assert list(model.state_dict()) == keys, "nothing of the regulariser is saved with the model"
+    assert list(model.state_dict()) == keys, "nothing of the regularizer is saved with the model"
     attachment.detach()
     attachment.detach()
     assert hooks(model) == 0

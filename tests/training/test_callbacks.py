@@ -69,7 +69,7 @@ def test_tensorboard_logs_every_metric_by_name(tmp_path, monkeypatch):
     steps, values = tracker.history.series("layer_2", "isoscore_unbiased")
     assert [each.step for each in seen] == steps.tolist()
     assert [each.value for each in seen] == pytest.approx(values.tolist())
-    assert {"train/isotropy/layer_1/anisotropy_3_centred", "train/isotropy/layer_2/silhouette"} <= set(
+    assert {"train/isotropy/layer_1/anisotropy_3_centered", "train/isotropy/layer_2/silhouette"} <= set(
         board.Tags()["scalars"]
     )
     assert [each.step for each in board.Scalars("train/loss")] == [2, 4], "its own log is not swallowed"

@@ -28,7 +28,7 @@ def test_rotation_and_scale_invariance(classes, rng):
 def test_centered_shares_do_not_depend_on_the_mean(classes):
     rows, labels = classes
     here, there = measure(rows, labels), measure(rows + 100, labels)
-    for name in ("anisotropy_1_centred", "anisotropy_3_centred", "isoscore", "isoscore_unbiased", "two_nn"):
+    for name in ("anisotropy_1_centered", "anisotropy_3_centered", "isoscore", "isoscore_unbiased", "two_nn"):
         assert there[name] == pytest.approx(here[name], rel=1e-6)
     assert there["anisotropy_1"] > 0.99 > here["anisotropy_1"]
 
@@ -38,9 +38,9 @@ def test_centered_shares_do_not_depend_on_the_mean(classes):
 
 def test_metrics_equal_public_functions(classes):
     rows, labels = classes
-    raw, centred = isoscope.anisotropy(rows), isoscope.anisotropy(rows, center=True)
+    raw, centered = isoscope.anisotropy(rows), isoscope.anisotropy(rows, center=True)
     expected = {f"anisotropy_{k + 1}": raw[k] for k in range(3)}
-    expected |= {f"anisotropy_{k + 1}_centred": centred[k] for k in range(3)}
+    expected |= {f"anisotropy_{k + 1}_centered": centered[k] for k in range(3)}
     expected |= {
         "isoscore": isoscope.isoscore(rows),
         "isoscore_unbiased": isoscope.isoscore(rows, unbiased=True),

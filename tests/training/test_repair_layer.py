@@ -50,8 +50,8 @@ def test_equals_the_cluster_null_transform():
 def test_gradient_is_orthogonal_to_removed_directions():
     X = rows().requires_grad_()
     (BatchRepair(1, 1)(X) * rows(seed=1)).sum().backward()
-    centred = (X - X.mean(dim=0)).detach()
-    first = torch.linalg.svd(centred, full_matrices=False).Vh[0]
+    centered = (X - X.mean(dim=0)).detach()
+    first = torch.linalg.svd(centered, full_matrices=False).Vh[0]
     assert float(X.grad.abs().max()) > 0.1
     assert float((X.grad @ first).abs().max()) < 1e-9
 

@@ -1,4 +1,4 @@
-"""Real trainers with a regulariser: what they learn is what a loop by hand learns."""
+"""Real trainers with a regularizer: what they learn is what a loop by hand learns."""
 
 from __future__ import annotations
 
@@ -104,10 +104,10 @@ def test_hugging_face_trainer_matches_manual_loop(make, pool, pick, gather, accu
     found, loss = [{**item, "input_ids": item["input_ids"][:3]} for item in items(32)], CosReg(0.3)
     settings = {"gradient_accumulation_steps": accumulated}
 
-    def trained(regularised):
+    def trained(regularized):
         model = make()
         run = trainer(model, tmp_path, found, gather, **settings)
-        if not regularised:
+        if not regularized:
             run.train()
             return model
         with attach(model, loss, pool=pool) as attachment:

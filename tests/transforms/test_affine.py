@@ -73,8 +73,8 @@ def test_zca_is_symmetric_and_closest_to_the_input(cloud):
     repair = Whiten(shrinkage=None).fit(cloud)
     np.testing.assert_allclose(repair.matrix_, repair.matrix_.T, atol=1e-10 * np.abs(repair.matrix_).max())
     assert np.linalg.eigvalsh(repair.matrix_).min() > -1e-10
-    centred = cloud - cloud.mean(axis=0)
-    moved = {m: np.linalg.norm(Whiten(m, shrinkage=None).fit_transform(cloud) - centred) for m in ("zca", "pca")}
+    centered = cloud - cloud.mean(axis=0)
+    moved = {m: np.linalg.norm(Whiten(m, shrinkage=None).fit_transform(cloud) - centered) for m in ("zca", "pca")}
     assert moved["zca"] <= moved["pca"] + 1e-9
 
 

@@ -81,7 +81,7 @@ def single_threaded_blas() -> Iterator[None]:
 
 @contextmanager
 def single_threaded_product() -> Iterator[None]:
-    """Limit BLAS to one thread for a product of less than a millisecond, unless another thread changes the limit now.
+    """Limit BLAS to one thread for a product of less than a millisecond, unless another thread is changing the limit.
 
     Waking the other threads of BLAS takes as long as such a product. This is faster than `single_threaded_blas`, which
     starts a thread, but other users of that limit wait until the product is finished.

@@ -192,9 +192,9 @@ def _join_quoted_lines(
                 continue
             if line[closing.end() :].lstrip(b" ")[:1] not in (b"", *(b"%c" % byte for byte in delimiter)):
                 raise FileFormatError(
-                    f"{path}, line {number - len(pending) + 1}: a cell opens with a double quote that is not closed on "
-                    f"this line, and text follows the next double quote, on line {number}; remove the quote, or write "
-                    "it twice inside a quoted cell"
+                    f"{path}, line {number - len(pending) + 1}: a cell opens with a double quote, and the closing "
+                    f"quote, on line {number}, is followed by text: remove the opening quote, or double every quote "
+                    "inside the cell"
                 )
             if _ends_in_quotes(line, delimiter, closing.end()):
                 continue

@@ -171,7 +171,7 @@ def draw_profile(runs: History | Sequence[History] | Mapping[str, History | Sequ
     every = Runs(runs)
     figure = figures.Figure(figsize=(9.6, 5.2), layout="constrained")
     panels = figure.subplots(2, 3, sharex=True)
-    for row, ending in enumerate(("", "_centred")):
+    for row, ending in enumerate(("", "_centered")):
         for column in range(3):
             name = f"anisotropy_{column + 1}{ending}"
             chart = build_step_chart(MEASUREMENT_LABELS[name], _profile_lines(every, name))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _SHAPE_NAMES = {
     "anisotropy_1": "anisotropy₁",
-    "anisotropy_1_centred": "anisotropy₁, centered",
+    "anisotropy_1_centered": "anisotropy₁, centered",
     "isoscore_unbiased": "IsoScore, unbiased",
     "mean_cosine": "mean cosine",
     "silhouette": "silhouette of the classes",

@@ -134,9 +134,9 @@ _TERMS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ("spearman",),
     ),
     ("Match", "A pair of rows that belongs together, by your judgments or labels.", ("threshold",)),
-    ("Cut", "A threshold on the cosine: pairs with at least this cosine count as matches.", ("threshold",)),
-    ("Precision", "The share of matches among the pairs above the cut.", ("threshold",)),
-    ("Recall", "The share of all matches that are above the cut.", ("threshold",)),
+    ("Threshold", "A cosine: pairs with at least this cosine count as matches.", ("threshold",)),
+    ("Precision", "The share of matches among the pairs above the threshold.", ("threshold",)),
+    ("Recall", "The share of all matches that are above the threshold.", ("threshold",)),
     ("Space", "The vectors of one model. Vectors of two models cannot be compared.", ("mixed_spaces", "same")),
     (
         "Rotation",

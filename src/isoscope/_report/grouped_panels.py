@@ -78,12 +78,12 @@ _PANELS = (
     Panel(
         "Mean cosine",
         "The mean over all pairs of vectors. Near 1, all vectors point in the same direction.",
-        (Trace("mean_cosine", "as stored"), Trace("mean_cosine", "mean subtracted", ("after_centring",))),
+        (Trace("mean_cosine", "as stored"), Trace("mean_cosine", "mean subtracted", ("after_centering",))),
     ),
     Panel(
         "Anisotropy",
         "The leading direction's share of the squared lengths as stored, and of the variance with the mean subtracted.",
-        (Trace("anisotropy", "as stored"), Trace("anisotropy", "mean subtracted", ("centred", 0))),
+        (Trace("anisotropy", "as stored"), Trace("anisotropy", "mean subtracted", ("centered", 0))),
         "share",
     ),
     Panel(

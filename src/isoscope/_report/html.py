@@ -25,7 +25,7 @@ class Markup(str):
 
 
 class Section(Markup):
-    """A section of a page, with its id and its heading, which the contents of the page list."""
+    """A section of a page: its id, its content, and its heading, which appears in the table of contents."""
 
     __slots__ = ("heading", "identity")
 

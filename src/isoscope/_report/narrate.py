@@ -467,7 +467,7 @@ def _list_groups(names: Sequence[str], audit: GroupedAudit) -> str:
 
 MEASUREMENT_LABELS = {
     **{f"anisotropy_{k}": f"anisotropy_{k}" for k in (1, 2, 3)},
-    **{f"anisotropy_{k}_centred": f"anisotropy_{k}, centered" for k in (1, 2, 3)},
+    **{f"anisotropy_{k}_centered": f"anisotropy_{k}, centered" for k in (1, 2, 3)},
     "isoscore_unbiased": "IsoScore, unbiased",
     "isoscore": "IsoScore, plug-in",
     "mean_cosine": "mean cosine",
@@ -538,7 +538,7 @@ def training_paragraph(runs: Runs) -> str:
     """Return a paragraph on the last layer: how one arm changed, or the final values of each arm."""
     d = next(int(row["dimensions"]) for row in runs.all[0] if row["layer"] == runs.layers[-1])
     measured = (
-        ("anisotropy_1_centred", "with the mean subtracted, that share", ""),
+        ("anisotropy_1_centered", "with the mean subtracted, that share", ""),
         ("isoscore_unbiased", "the number of effective dimensions", f" of {d:,}"),
         ("mean_cosine", "the mean cosine", ""),
         ("silhouette", "the silhouette of the classes", ""),

@@ -18,7 +18,7 @@ RELATION_NAMES = {
     "rotated": "a rotation, up to a factor",
 }
 """The transformations of matched rows, for tables."""
-_TRANSFORMATIONS = {"rescaled": "a factor", "shifted": "a factor and a shift", "rotated": "a rotation and a factor"}
+_TRANSFORMATIONS = {"rescaled": "rescaling", "shifted": "rescaling and shifting", "rotated": "rotating and rescaling"}
 
 _CONSEQUENCES = {
     "rescaled": (
@@ -179,7 +179,7 @@ def _describe_pairs(result: Sameness) -> str:
     elif result.answer == "different":
         best = max(result.fits[1:], key=lambda fit: fit.kept, default=kept)
         fitted = (
-            f"Even after {_TRANSFORMATIONS[best.relation]}, only {best.kept:.0%} fit."
+            f"Even after {_TRANSFORMATIONS[best.relation]}, only {best.kept:.0%} agree."
             if best.kept > kept.kept + 0.005
             else "No factor, shift or rotation maps one set to the other."
         )

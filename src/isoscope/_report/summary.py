@@ -183,7 +183,7 @@ def _summarize_threshold(content: Mapping[str, Any], given: Mapping[str, Any]) -
     if content["population"]["matches"] is None:
         limits = "It is a rate among random pairs: without judged pairs, precision and recall are unknown."
     else:
-        limits = "It holds for pairs like the judged ones; a changed model or corpus needs a new cut."
+        limits = "It holds for pairs like the judged ones; a changed model or corpus needs a new threshold."
     if cut is None:
         following = _command("advise", source, **_pick(given, _TASK_OPTIONS))
     else:

@@ -56,7 +56,7 @@ _SETTINGS = (
 
 
 def render_threshold_page(found: Threshold) -> str:
-    """Return the cut and its evidence as a self-contained HTML document.
+    """Return the threshold and its evidence as a self-contained HTML document.
 
     Examples
     --------
@@ -146,7 +146,7 @@ def _cosine_chart(found: Threshold) -> Chart:
 
 
 def _share_chart(found: Threshold) -> Chart:
-    """Return a chart of precision and recall for every cut, with their intervals."""
+    """Return a chart of precision and recall for every threshold, with their intervals."""
     curve = found.curve
     assert curve is not None
     lines = [
@@ -162,14 +162,15 @@ def _share_chart(found: Threshold) -> Chart:
     labels = _mark_cut(found, lines, 1.0)
     confidence = format_confidence(found.settings.confidence)
     return Chart(
-        "Precision and recall of every cut",
-        f"Measured on all {found.examples:,} {PLURALS[found.example]}, with {confidence} bands for each cut alone. "
-        "Precision is the share of matches among the pairs above the cut; recall is the share of the matches above it.",
+        "Precision and recall of every threshold",
+        f"Measured on all {found.examples:,} {PLURALS[found.example]}, with {confidence} bands for each threshold "
+        "alone. Precision is the share of matches among the pairs above the threshold; recall is the share of the "
+        "matches above it.",
         Scale(*ends.tolist()),
         Scale(0, 1),
         lines,
         labels,
-        x_name="cut",
+        x_name="threshold",
         y_name="share",
         format_y=lambda share: f"{share:g}",
     )
@@ -180,11 +181,11 @@ def _share_line(cuts: np.ndarray, shares: Shares, style: str, name: str) -> Line
 
 
 def _mark_cut(found: Threshold, lines: list[Line], top: float) -> list[Label]:
-    """Add a vertical line at the cut, and return its label."""
+    """Add a vertical line at the threshold, and return its label."""
     if found.cut is None:
         return []
-    lines.append(Line(np.full(2, found.cut), np.asarray([0.0, top]), style="mean", name="the cut"))
-    return [Label(f"cut {format_cut(found, found.cut)}", found.cut, top, "aside", 11)]
+    lines.append(Line(np.full(2, found.cut), np.asarray([0.0, top]), style="mean", name="the threshold"))
+    return [Label(f"threshold {format_cut(found, found.cut)}", found.cut, top, "aside", 11)]
 
 
 def _tail_chart(found: Threshold) -> Chart:
@@ -202,13 +203,13 @@ def _tail_chart(found: Threshold) -> Chart:
     labels = []
     if found.cut is not None:
         highest = float(rates.max())
-        lines.append(Line(np.full(2, found.cut), np.asarray([least, highest]), style="mean", name="the cut"))
-        labels.append(Label(f"cut {format_cut(found, found.cut)}", found.cut, highest, "aside", 11))
+        lines.append(Line(np.full(2, found.cut), np.asarray([least, highest]), style="mean", name="the threshold"))
+        labels.append(Label(f"threshold {format_cut(found, found.cut)}", found.cut, highest, "aside", 11))
     return Chart(
         "Random pairs above each cosine",
         f"The line shows the pairs with the highest cosines: {format_rate(float(rates.max()))} of {tail.pairs:,} "
         f"pairs. The requested rate is {format_rate(found.level)}."
-        + ("" if tail.passed is None else f" Fewer than {MIN_COUNT} pairs reach the cut, so it is extrapolated."),
+        + ("" if tail.passed is None else f" Fewer than {MIN_COUNT} pairs reach the threshold, so it is extrapolated."),
         across,
         Scale(least, float(rates.max()), log=True),
         lines,
@@ -231,14 +232,14 @@ def _render_scores(found: Threshold) -> Section | None:
     rows = _score_rows(found)
     if not rows:
         return None
-    head = render_table_head("cut", *SCORE_NAMES.values())
+    head = render_table_head("threshold", *SCORE_NAMES.values())
     body = (
         tag("tr", tag("th", name, scope="row"), *(tag("td", format_share(scores[each])) for each in SCORE_NAMES))
         for name, scores in rows
     )
     lead = (
-        f"Each fold of the {PLURALS[found.example]} was scored with a cut that was chosen on the other folds. The cuts "
-        f"chosen without one fold were {_list_cuts(found)}."
+        f"Each fold of the {PLURALS[found.example]} was scored with a threshold that was chosen on the other folds. "
+        f"The thresholds chosen without one fold were {_list_cuts(found)}."
     )
     return section(
         "scores",
@@ -281,18 +282,18 @@ _POPULATIONS = {
 def _describe_rule(found: Threshold) -> str:
     confidence = format_confidence(found.settings.confidence)
     if found.goal == "f1":
-        return "The cut with the highest F1. Its F1 is measured on held-out examples; there is no guarantee."
+        return "The threshold with the highest F1. Its F1 is measured on held-out examples; there is no guarantee."
     if found.goal == "recall":
         return (
-            f"The highest cut whose recall is proven to be at least {found.level:g}. Cuts are tested from the lowest "
-            "upwards, and the tests stop at the first failure, so that the guarantee holds with "
+            f"The highest threshold whose recall is proven to be at least {found.level:g}. Thresholds are tested from "
+            "the lowest upwards, and the tests stop at the first failure, so that the guarantee holds with "
             f"{confidence} confidence."
         )
     return (
-        f"The lowest cut whose precision is proven to be at least {found.level:g}. Cuts are tested from {STARTS} "
-        "starting points downwards, and the tests stop at the first failure, so that the guarantee holds with "
-        f"{confidence} confidence for the chosen cut. If every cut that finds at least {100 * LEAST_RECALL:g}% of the "
-        "matches is significantly below the goal, no cut separates the pairs."
+        f"The lowest threshold whose precision is proven to be at least {found.level:g}. Thresholds are tested from "
+        f"{STARTS} starting points downwards, and the tests stop at the first failure, so that the guarantee holds "
+        f"with {confidence} confidence for the chosen threshold. If every threshold that finds at least "
+        f"{100 * LEAST_RECALL:g}% of the matches is significantly below the goal, no threshold separates the pairs."
     )
 
 
@@ -315,9 +316,9 @@ def _render_notes(found: Threshold) -> Section:
             (
                 "Rule",
                 f"The cosine that a fraction {found.level:g} of random pairs reach or exceed. The rate is counted if "
-                f"at least {MIN_COUNT} pairs are above the cut. A lower rate is extrapolated with a generalized Pareto "
-                "tail, if the same extrapolation from random parts of the rows predicts the rate within a factor of "
-                f"{TOLERANCE:g} in {MIN_PASSED:.0%} of {TESTS} tests.",
+                f"at least {MIN_COUNT} pairs are above the threshold. A lower rate is extrapolated with a generalized "
+                "Pareto tail, if the same extrapolation from random parts of the rows predicts the rate within a "
+                f"factor of {TOLERANCE:g} in {MIN_PASSED:.0%} of {TESTS} tests.",
             ),
             ("Interval", f"{confidence} confidence. {_UNITS['row']}"),
         ]
@@ -340,13 +341,13 @@ def _render_commands(found: Threshold) -> Section:
 
 
 def render_notebook_page(found: Threshold) -> str:
-    """Return the cut and its scores for a notebook."""
+    """Return the threshold and its scores for a notebook."""
     headline = threshold_headline(found)
     lead = [
         join_markup(tag("strong", tag("bdi", found.source)), f", {found.n:,} × {found.d:,}."),
         join_markup(tag("strong", headline), " ", found.paragraph.removeprefix(headline).strip()),
     ]
     rows = [[name, *(format_share(scores[each]) for each in SCORE_NAMES)] for name, scores in _score_rows(found)]
-    names = ["cut (held-out scores)", *SCORE_NAMES.values()]
+    names = ["threshold (held-out scores)", *SCORE_NAMES.values()]
     images = map(render_chart_image, _build_charts(found))
     return render_notebook_table(lead, names, rows, images=images, notes=found.notes)

@@ -27,13 +27,13 @@ SCORE_NAMES = {"precision": "precision", "recall": "recall", "f1": "F1"}
 VERDICT_COLORS = {"cut": "green", "no cut": "red", "undecided": "yellow"}
 _WIDTH = 80
 _OTHER_CUTS = {"precision": "Lower", "recall": "Higher"}
-_FEW_FOUND = 0.5  # the headline states a lower recall, or a lower precision of a cut for recall
+_FEW_FOUND = 0.5  # the headline states a lower recall, or a lower precision of a threshold for recall
 _TIED = 0.9  # if equal cosines make the rate lower than this share of the requested one, it is "at most"
 _FEW = 0.001  # smaller shares are written as "1 in 10,000"
 
 
 def format_cut(found: Threshold, value: float | None) -> str:
-    """Return a cosine with as many digits as its interval justifies; cuts from judgments are round numbers."""
+    """Return a cosine with as many digits as its interval justifies; thresholds from judgments are round numbers."""
     if value is None:
         return "–"
     if found.tail is None:
@@ -68,7 +68,7 @@ def format_frequency(share: float) -> str:
 
 
 def describe_population(found: Threshold) -> str:
-    """Return the pairs that the cut was chosen on, and the share of matches among them."""
+    """Return the pairs that the threshold was chosen on, and the share of matches among them."""
     if found.matches is None:
         what = "pairs of a query and a row" if found.kind == "random results" else "pairs of rows"
         return f"{found.pairs:,} random {what}"
@@ -93,23 +93,23 @@ def threshold_headline(found: Threshold) -> str:
         rate = format_rate(found.level) + ("" if found.level <= _FEW else " of")
         if found.cut is None:
             if _has_copies(found):
-                return f"No cut has this false-match rate: more than {rate} {what} are copies of each other."
-            return f"No cut has this false-match rate: more than {rate} {what} share the highest cosine."
+                return f"No threshold has this false-match rate: more than {rate} {what} are copies of each other."
+            return f"No threshold has this false-match rate: more than {rate} {what} share the highest cosine."
         verb = "has" if found.level <= _FEW else "have"
         if found.tail is not None and found.tail.rate is not None and found.tail.rate.value < _TIED * found.level:
             rate = f"At most {rate}"
         return f"{rate} {what} {verb} a cosine of at least {cut}."
     if found.verdict == "undecided":
-        question = f"{examples} are too few to decide whether any cut reaches a {found.goal} of {found.level:g}"
+        question = f"{examples} are too few to decide whether any threshold reaches a {found.goal} of {found.level:g}"
         if found.needed is None:
             return f"{question}; more than {MOST_MORE:,} times as many would be needed."
         return f"{question}; about {found.needed:,} would be enough."
     if found.verdict == "no cut":
         if found.goal == "precision":
-            return f"No cut separates matches from other pairs: none reaches a precision of {found.level:g}."
+            return f"No threshold separates matches from other pairs: none reaches a precision of {found.level:g}."
         return (
-            "No cut separates matches from other pairs: above the best cut, matches are not significantly more "
-            "frequent than among all pairs."
+            "No threshold separates matches from other pairs: above the best threshold, matches are not significantly "
+            "more frequent than among all pairs."
         )
     if found.goal == "precision":
         return (
@@ -168,14 +168,14 @@ def _describe_tail(found: Threshold) -> list[str]:
         assert tail.rate is not None
         return [
             f"This is an exact count: {tail.count:,} of {tail.pairs:,} pairs {'is' if tail.count == 1 else 'are'} "
-            "above the cut. For other rows from "
-            f"the same source, the cut lies {between} ({confidence} interval over rows)."
+            "above the threshold. For other rows from "
+            f"the same source, the threshold lies {between} ({confidence} interval over rows)."
         ]
     return [
         f"This is an extrapolation: the {tail.pairs:,} pairs are too few to count such a rate. The same extrapolation "
         f"from random parts of the rows predicted the rate within a factor of {TOLERANCE:g} in {tail.passed} of "
         f"{TESTS} tests, and within a factor of {tail.factor:.2g} in {MIN_PASSED:.0%} of all tests. With errors of "
-        f"this size, the cut would lie {between}."
+        f"this size, the threshold would lie {between}."
     ]
 
 
@@ -193,17 +193,18 @@ def _describe_judged(found: Threshold) -> list[str]:
         cut, share = found.best
         useful = f" that finds at least {100 * LEAST_RECALL:g}% of the matches" if found.goal == "precision" else ""
         sentences.append(
-            f"The best cut{useful} is {format_cut(found, cut)}: its {SCORE_NAMES[found.goal]} is "
+            f"The best threshold{useful} is {format_cut(found, cut)}: its {SCORE_NAMES[found.goal]} is "
             f"{format_share(share)}, and {found.level:g} is requested."
         )
         if found.level is not None and share.low >= found.level:
             sentences.append(
-                "This interval is that of one cut alone. Several cuts are tested, so the guarantee needs more examples."
+                "This interval is that of one threshold alone. Several thresholds are tested, so the guarantee needs "
+                "more examples."
             )
     elif found.best is not None and found.lift is not None:
         sentences.append(
-            f"At the best cut, {format_cut(found, found.best[0])}, the precision on held-out {examples} exceeds the "
-            f"share of matches by {found.lift.value:.3f} [{found.lift.low:.3f}, {found.lift.high:.3f}]."
+            f"At the best threshold, {format_cut(found, found.best[0])}, the precision on held-out {examples} exceeds "
+            f"the share of matches by {found.lift.value:.3f} [{found.lift.low:.3f}, {found.lift.high:.3f}]."
         )
     frequency = format_frequency(found.share or 0.0)
     sentences.append(
@@ -212,7 +213,7 @@ def _describe_judged(found: Threshold) -> list[str]:
         else f"Of the {found.pairs:,} pairs, {frequency} are matches."
     )
     if found.verdict == "cut" and found.goal == "precision" and found.lift is not None and not found.lift.low > 0:
-        sentences.append("Without any cut, precision would be as high: the cosine does not help to find matches.")
+        sentences.append("Without any threshold, precision would be as high: the cosine does not help to find matches.")
     sentences += _describe_relative(found)
     return sentences
 
@@ -221,8 +222,8 @@ def _describe_interval(found: Threshold) -> str:
     confidence = format_confidence(found.settings.confidence)
     low, high = format_cut(found, found.low), format_cut(found, found.high)
     if found.goal == "f1":
-        return f"Cuts from {low} to {high} have an F1 that is not significantly lower."
-    exact = f"The cut with a {found.goal} of exactly {found.level:g} lies"
+        return f"Thresholds from {low} to {high} have an F1 that is not significantly lower."
+    exact = f"The threshold with a {found.goal} of exactly {found.level:g} lies"
     if found.low is None or found.high is None:
         bound = f"above {low}" if found.high is None else f"below {high}"
         return f"{exact} {bound} ({confidence} interval)."
@@ -235,9 +236,9 @@ def _describe_relative(found: Threshold) -> list[str]:
         return []
     if relative.gap is None:
         words = {
-            "no cut": "A cut relative to the best result of each query does not reach the goal either.",
-            "undecided": "The queries are too few to decide whether a cut relative to the best result of each query "
-            "reaches the goal" + (f"; about {relative.needed:,} would be enough." if relative.needed else "."),
+            "no cut": "A threshold relative to the best result of each query does not reach the goal either.",
+            "undecided": "The queries are too few to decide whether a threshold relative to the best result of each "
+            "query reaches the goal" + (f"; about {relative.needed:,} would be enough." if relative.needed else "."),
         }
         text = words[relative.verdict]
         return [text if found.verdict != "cut" else text.replace(" either", "")]
@@ -277,13 +278,13 @@ def render_threshold(found: Threshold) -> Group:
         parts.append(Paragraph("Precision depends on the share of matches: if matches are rarer, it is lower.", "dim"))
         if found.goal in _OTHER_CUTS:
             side, goal = _OTHER_CUTS[found.goal], f"{100 * (found.level or 0):.3g}%"
-            parts.append(Paragraph(f"{side} cuts may also reach {goal}, but this data cannot prove it.", "dim"))
+            parts.append(Paragraph(f"{side} thresholds may also reach {goal}, but this data cannot prove it.", "dim"))
     parts += [Paragraph(note, "dim") for note in found.notes]
     return Group(*parts)
 
 
 def _build_table(found: Threshold) -> Table | None:
-    """Return the held-out scores of the cut and of the relative cut; None if there is no cut with scores."""
+    """Return the held-out scores of the threshold and of the relative threshold; None if neither has scores."""
     rows = []
     if found.scores:
         interval = f"{format_cut(found, found.low)} … {format_cut(found, found.high)}"
@@ -294,8 +295,8 @@ def _build_table(found: Threshold) -> Table | None:
         return None
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     confidence = format_confidence(found.settings.confidence)
-    table.add_column("cut", no_wrap=True)
-    table.add_column(f"{confidence} interval\nof the cut", no_wrap=True)
+    table.add_column("threshold", no_wrap=True)
+    table.add_column(f"{confidence} interval\nof the threshold", no_wrap=True)
     for name in SCORE_NAMES.values():
         table.add_column(name, no_wrap=True)
     for name, interval, scores in rows:

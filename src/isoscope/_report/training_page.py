@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 _ANISOTROPY = [name for name in MEASUREMENT_LABELS if name.startswith("anisotropy")]
 _OTHERS = [name for name in MEASUREMENT_LABELS if name not in _ANISOTROPY]
-_SIDE_BY_SIDE = ("anisotropy_1_centred", "isoscore_unbiased", "mean_cosine")
+_SIDE_BY_SIDE = ("anisotropy_1_centered", "isoscore_unbiased", "mean_cosine")
 _CAPTIONS = {
     "isoscore_unbiased": (
         "0 means that all variance lies along one direction; 1 means equal variance along all directions. Corrected "
@@ -202,7 +202,7 @@ def _describe_constant_layers(runs: Runs) -> str:
     """Return a note on layers that have no centered line because their states are all equal."""
     arm = next(iter(runs.arms))
     constant = [
-        layer for layer in runs.layers if not np.isfinite(runs.mean(arm, layer, "anisotropy_1_centred").values).any()
+        layer for layer in runs.layers if not np.isfinite(runs.mean(arm, layer, "anisotropy_1_centered").values).any()
     ]
     if not constant or runs.alone is None:
         return ""

@@ -1,4 +1,4 @@
-"""The nearest neighbors of the same rows after each of several repairs, from products that the repairs share.
+"""Nearest neighbors after each of several repairs, computed from shared matrix products.
 
 Most repairs subtract from each row b a vector of few directions: a mean, or components of the row. If y = b − Dᵀc, with
 r coefficients c, then y·y' = b·b' + c·e' + e·c' with e = DDᵀc/2 − Db. So the products of b serve all such repairs.

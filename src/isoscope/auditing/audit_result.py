@@ -115,7 +115,7 @@ class Audit(Displayed):
         return "texts" if "text" in self.columns and "types" not in self.columns else "rows"
 
     def without_texts(self) -> Audit:
-        """Return the audit without the texts of rows, for a page or a file that is to be shared.
+        """Return the audit without the texts of rows, for a page or a file to share.
 
         The names of labels, ids and row numbers remain.
 

@@ -178,7 +178,7 @@ class GroupTally(Tally):
         self._set_rows(*share)
 
     def expect(self, rows: int) -> None:
-        """Pass the number of rows to the tally of each group."""
+        """Set the number of rows that the tally of each group expects."""
         for code, tally in self.tallies.items():
             tally.expect(int(self.counts[code]))
 

@@ -89,7 +89,7 @@ def _find_cause(finding: Finding, every: _Findings) -> str:
         case "mean_cosine":
             return "shared_direction"
         case "anisotropy":
-            centered = _first(details.get("centred"))
+            centered = _first(details.get("centered"))
             return "shared_direction" if leaning and centered < finding.value / 2 else "few_dimensions"
         case "partition_isotropy" | "inter_type":
             return "shared_direction" if leaning else "few_dimensions"

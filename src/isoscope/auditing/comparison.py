@@ -107,7 +107,7 @@ class Comparison(Displayed):
         return same and len({audit.n for audit in self.audits}) == 1
 
     def without_texts(self) -> Comparison:
-        """Return the audits without the texts of rows, for a page or a file that is to be shared."""
+        """Return the audits without the texts of rows, for a page or a file to share."""
         return Comparison([audit.without_texts() for audit in self.audits])
 
     # JSON and HTML

@@ -152,7 +152,7 @@ class GroupedAudit(Displayed):
     def detail(self, finding: str, *path: str | int) -> np.ndarray:
         """Return a number from a finding's details for each group; NaN if a group lacks it.
 
-        `grouped.detail("anisotropy", "centred", 0)` is the first principal component's share of the variance.
+        `grouped.detail("anisotropy", "centered", 0)` is the first principal component's share of the variance.
         """
         if finding not in FINDINGS:
             raise KeyError(f"{finding} is not a finding: choose from {', '.join(FINDINGS)}")
@@ -236,7 +236,7 @@ class GroupedAudit(Displayed):
             raise FileFormatError(f"{path} is not a complete grouped audit: {why}") from error
 
     def without_texts(self) -> GroupedAudit:
-        """Return the audits without the texts of rows, for a page that is to be shared."""
+        """Return the audits without the texts of rows, for a page to share."""
         return replace(self, groups={name: audit.without_texts() for name, audit in self.groups.items()})
 
     def to_html(self, path: str | os.PathLike[str]) -> None:

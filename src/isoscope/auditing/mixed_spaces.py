@@ -182,7 +182,7 @@ def _align_parts(units: np.ndarray, parts: np.ndarray) -> tuple[float, float]:
 
 
 def _inner(X: np.ndarray, Y: np.ndarray) -> float:
-    """Return the inner product of two covariances divided by their traces; without products of a row with itself."""
+    """Return the inner product of two covariances scaled to trace 1, without the products of a row with itself."""
     squares = np.square(X @ Y.T)
     lengths = [np.einsum("ij,ij->i", rows, rows) for rows in (X, Y)]
     total = float(squares.sum(dtype=np.float64))
@@ -260,7 +260,7 @@ def _means_are_connected(units: np.ndarray, codes: np.ndarray) -> bool:
 
 
 class _Covariances:
-    """The covariances within clusters, divided by their traces, through their inner products."""
+    """The covariances within clusters, scaled to trace 1 and represented by their inner products."""
 
     def __init__(self, units: np.ndarray, codes: np.ndarray, k: int) -> None:
         members = _members(codes, k)

@@ -184,7 +184,7 @@ class RowTable:
         return pa.RecordBatchReader.from_batches(self.schema, self.batches()).__arrow_c_stream__(requested_schema)
 
     def without_texts(self) -> RowTable:
-        """Return the table without the texts of rows, for a file that is to be shared."""
+        """Return the table without the texts of rows, for a file to share."""
         table, text = copy(self), self.roles.get("text")
         table.roles = {role: name for role, name in self.roles.items() if role != "text"}
         table._columns = {name: column for name, column in self._columns.items() if name != text}

@@ -144,8 +144,8 @@ def audit(
         typer.Option(
             rich_help_panel="Checks",
             metavar="VERDICT",
-            help="Exit with code 1 if a finding is bad (bad), worth a look or bad (look), or worse than before "
-            "(worse). Findings on labels, types or frequencies count only if you named the column.",
+            help="Exit with code 1 if a finding has this verdict: bad; look (look or bad); worse (worse than in "
+            "--baseline). Findings on labels, types or frequencies count only if you named the column.",
         ),
     ] = None,
     sample: SampleOption = 20_000,

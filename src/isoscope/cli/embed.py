@@ -109,8 +109,8 @@ def embed(
         typer.Option(
             "--truncate",
             rich_help_panel="Model",
-            help="Read only the first window of a long text instead of all windows. The pooling of Sentence "
-            "Transformers models always does this.",
+            help="Read only the first window of a long text instead of all windows. Sentence Transformers pooling "
+            "always does this.",
         ),
     ] = False,
     special_tokens: Annotated[
@@ -141,7 +141,7 @@ def embed(
         typer.Option(
             rich_help_panel="Model",
             metavar="TEXT",
-            help="Text that a Sentence Transformers model puts before each text.",
+            help="Prompt that a Sentence Transformers model prepends to each text.",
         ),
     ] = None,
     prompt_name: Annotated[
@@ -155,7 +155,7 @@ def embed(
         typer.Option(
             rich_help_panel=INPUT,
             metavar="UNIT",
-            help="What is one text in a plain text file: a line, a paragraph or the whole file.",
+            help="Unit of text in a plain text file: a line, a paragraph or the whole file.",
         ),
     ] = SplitUnit.line,
     config: Annotated[

@@ -263,7 +263,7 @@ class ToolError(Exception):
 
 
 class ToolCall:
-    """One call of a tool; it runs in a worker thread and can be cancelled from another one."""
+    """One call of a tool; it runs in a worker thread and can be canceled from another one."""
 
     _lock = Lock()  # commands redirect standard output and use all cores, so they run one after the other
 
@@ -271,11 +271,11 @@ class ToolCall:
         self.tool, self.given, self.access, self.parser = tool, dict(given), access, parser
         self.progress: tuple[float, str] | None = None
         """The share of the current stage that is done, and the name of the stage."""
-        self._cancelled = Event()
+        self._canceled = Event()
 
     def cancel(self) -> None:
         """End the command at its next progress report."""
-        self._cancelled.set()
+        self._canceled.set()
 
     @classmethod
     def wait_until_idle(cls, seconds: float) -> bool:
@@ -312,7 +312,7 @@ class ToolCall:
         return code, output.getvalue(), [line.removeprefix("isoscope: ") for line in lines if line.strip()]
 
     def _report_progress(self, stage: str, done: int, share: float, note: str = "") -> None:
-        if self._cancelled.is_set() or interrupted.is_set():
+        if self._canceled.is_set() or interrupted.is_set():
             raise KeyboardInterrupt
         self.progress = min(max(share, 0.0), 1.0), stage
 

@@ -165,7 +165,7 @@ QueriesOption = Annotated[
         "--queries",
         metavar="SOURCE",
         rich_help_panel=TASK_DATA,
-        help="Query vectors, in any form that SOURCE can have; SOURCE is the corpus that they search.",
+        help="Query vectors, in any form that SOURCE accepts; SOURCE is the corpus that they search.",
     ),
 ]
 QrelsOption = Annotated[
@@ -210,7 +210,8 @@ MeasureOption = Annotated[
         "--measure",
         metavar="NAME",
         rich_help_panel=METHOD,
-        help="Measure that decides: probe, knn or v_measure for labels; ndcg@10 or recall@100 for queries.",
+        help="Measure on which the recommendation is based: probe, knn or v_measure for labels; ndcg@10 or "
+        "recall@100 for queries.",
     ),
 ]
 FoldsOption = Annotated[

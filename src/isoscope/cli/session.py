@@ -63,11 +63,11 @@ _ASCII = str.maketrans(
         **{"‘": "'", "’": "'", "“": '"', "”": '"'},
     }
 )
-"""ASCII for the marks in the output, if the encoding of the terminal does not contain them."""
+"""ASCII for the symbols in the output, if the encoding of the terminal does not contain them."""
 
 
 def _encode_as_ascii(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Replace a character that an encoding does not contain: marks and digits by ASCII, letters by escapes.
+    """Replace a character that an encoding lacks: symbols and digits by ASCII, letters by escapes.
 
     Tables stay aligned: a mark of two characters also replaces the space after it, and the mark between the ends of an
     interval is replaced by one character.

@@ -56,7 +56,8 @@ commands = typer.Typer()
     "isoscope threshold vectors.npy --pairs pairs.tsv --precision 0.95",
     "isoscope threshold corpus.npy --queries queries.npy --qrels qrels.tsv --f1",
     "isoscope threshold vectors.npy --false-matches 1e-3",
-    notes="Exit codes: 0 a cut was found; 1 no cut reaches the goal, or there are too few examples; 2 invalid input.",
+    notes="Exit codes: 0 a threshold was found; 1 no threshold reaches the goal, or there are too few examples; "
+    "2 invalid input.",
 )
 def threshold(
     source: SourceArgument,

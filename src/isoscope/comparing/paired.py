@@ -151,7 +151,10 @@ def _length_ratio(X: np.ndarray, Y: np.ndarray) -> float:
 
 
 def _pair_distances(X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distances of pairs of rows in both spaces; each row is in one pair of each matching."""
+    """Return the distances of random pairs of rows in both spaces; each matching pairs every row once.
+
+    The rows are given in random order. If their number is odd, the last one is left out.
+    """
     half = len(X) // 2
     firsts = [np.arange(half)] * _MATCHINGS
     seconds = [half + (np.arange(half) + step) % max(half, 1) for step in range(_MATCHINGS)]

@@ -309,7 +309,7 @@ def read_pairs(
 
 
 def _pick(store: Store, rows: np.ndarray, engine: Engine, progress: Progress, stage: str) -> np.ndarray:
-    """Return the vectors of these rows, in this order; rows that are to be dropped contain NaN."""
+    """Return the vectors of these rows, in this order; rows to drop contain NaN."""
     wanted = np.unique(rows)
     found = engine.tally(_PickTally(wanted, store.name, store.drops_rows), store, progress, stage).found
     vectors = np.concatenate([part for _, part in found]) if found else np.empty((0, store.dim), store.dtype)

@@ -130,7 +130,7 @@ class Compression(Result):
     """What an example is: a pair, a query or a row."""
     examples: int
     measure: str
-    """The measure that decides."""
+    """The measure on which the recommendation is based."""
     measures: dict[str, str]
     """All measures of the task: the identifier of each measure, and its name in a sentence."""
     settings: CompressionSettings
@@ -222,7 +222,7 @@ class Compression(Result):
 
     @property
     def _is_confirmed(self) -> bool:
-        """Whether candidates that may be chosen were scored on the whole source, so that only these decide."""
+        """Whether some eligible candidates were scored on the whole source; if so, only these are compared."""
         return any(trial.whole and self._may_choose(trial) for trial in self.trials)
 
     def _may_choose(self, trial: CompressionTrial) -> bool:

@@ -56,7 +56,10 @@ def try_candidates(
 
 
 def _group_by_codes(candidates: Sequence[Candidate]) -> list[list[list[Candidate]]]:
-    """Return the candidates by frame, and within a frame by quantizer: those with and without rescoring share codes."""
+    """Group candidates by the affine map before rounding, then by quantizer.
+
+    Variants with and without rescoring share codes.
+    """
 
     def by_frame(each: Candidate) -> tuple[str, int, str, str]:
         of = each.quantizer

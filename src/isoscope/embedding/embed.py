@@ -109,10 +109,10 @@ def embed(
         The columns of a table that contain the labels and the ids, or their values; by default, columns with common
         names. They keep their names in the result.
     prompt, prompt_name : str, optional
-        The text that a Sentence Transformers model puts before each text, or the name of one of the model's prompts. By
-        default, the prompt that the model itself uses by default.
+        The prompt that a Sentence Transformers model prepends to each text, or the name of one of the model's prompts.
+        By default, the model's own default prompt.
     split : {"line", "paragraph", "file"}
-        What counts as one text in a plain text file.
+        Unit of text in a plain text file.
     config, part : str, optional
         The configuration and the split of a dataset.
     tokenizer : tokenizer, optional

@@ -106,7 +106,7 @@ class EmbeddingRun:
 
     @cached_property
     def _metadata(self) -> dict[str, Any]:
-        """The metadata of the rows' schema: the roles of the columns, unless their names suffice, and the settings."""
+        """Return the schema metadata: the settings, and the column roles that cannot be inferred from the names."""
         roles = column_roles(self.spool, pooled=self.pooled)
         own = {"schema": EMBEDDING_SCHEMA, **self.facts, "settings": self.settings_dict()} if self._describe else {}
         return {**own, **({} if roles is None else {"roles": roles})}

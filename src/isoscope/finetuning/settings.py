@@ -156,7 +156,7 @@ def make_settings(model: str, task: Task, **given: Any) -> Settings:
 
 
 def _set_default_every(settings: Settings, every: int | None) -> Settings:
-    """Set the steps between measurements; by default, there are 20 in a run and six in its last 30%."""
+    """Set the number of steps between measurements; by default, a run has 20 measurements, six in its last 30%."""
     return Settings(**{**settings.to_dict(), "every": every or max(1, settings.steps // 20)})
 
 

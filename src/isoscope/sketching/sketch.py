@@ -300,7 +300,7 @@ class Sketch:
             raise ParameterError(f"confidence is {confidence}: need a number between 0 and 1, such as 0.95")
         if self.groups is None:
             raise ParameterError(
-                "the sketch has no groups, which an interval needs: pass the group of each row to sketch, "
+                "the sketch has no groups, but an interval needs them: pass the group of each row to sketch, "
                 "or pass the rows to isoscope.isoscore_interval(X)"
             )
         self._check_measurable(4, dimensions=2, variance=True)

@@ -429,7 +429,7 @@ def _reraise_as_input_error(where: str) -> Iterator[None]:
             if requested and _is_damage(int(requested[1]), where):
                 raise FileFormatError(
                     f"{where} cannot be read: it declares {int(requested[1]):,} bytes for a part of one column; "
-                    "if it is damaged, copy it again, else write it in smaller parts"
+                    "if it is damaged, copy it again; otherwise, write it in smaller parts"
                 ) from error
             raise MemoryError(f"{where}: {what}") from error
         raise FileFormatError(f"{where} cannot be read: {what}; copy or write it again") from error

@@ -109,7 +109,7 @@ class Sampler:
 
 
 def row_keys(first: int, count: int, seed: int) -> np.ndarray:
-    """Return a random 64-bit key for each of `count` rows from row `first` on, computed by the splitmix64 finalizer."""
+    """Return a random 64-bit key for each of `count` rows from row `first`, computed by the splitmix64 finalizer."""
     with np.errstate(over="ignore"):
         keys = np.arange(first + 1, first + 1 + count, dtype=np.uint64) + np.uint64((seed * 0xD1342543DE82EF95) % 2**64)
         keys *= np.uint64(0x9E3779B97F4A7C15)

@@ -108,7 +108,7 @@ class ShardedStore(Store):
         return other
 
     def has_column(self, name: str) -> bool:
-        """Return whether every shard has a column that has this name and no role."""
+        """Return whether every shard has a column with this name that has no role."""
         return all(store.has_column(name) for store in self._stores)
 
     def _pick(self, indices: np.ndarray) -> np.ndarray:

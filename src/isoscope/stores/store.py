@@ -213,7 +213,7 @@ class Store(Displayed, ABC):
         return self._required is not None or self._drop_zeros
 
     def dropping(self, *, missing: Missing = "error", zeros: Zeros = "keep") -> Store:
-        """Return the store with NaN in place of each row that is to be dropped, so that rows keep their numbers.
+        """Return the store with NaN in place of each row to drop, so that rows keep their numbers.
 
         Parameters
         ----------
@@ -237,7 +237,7 @@ class Store(Displayed, ABC):
         return other
 
     def _mark_dropped(self, vectors: np.ndarray, lost: np.ndarray, start: int) -> np.ndarray:
-        """Return the vectors with NaN in each row that is to be dropped."""
+        """Return the vectors with NaN in each row to drop."""
         if self._required is None:
             check_finite_rows(vectors, self.name, start)
         if self._drop_zeros:
@@ -470,7 +470,7 @@ class Store(Displayed, ABC):
 
 
 def complete_rows(batch: Batch) -> Batch:
-    """Return the batch without the rows that are to be dropped, which contain NaN."""
+    """Return the batch without the rows to drop, which contain NaN."""
     finite = np.isfinite(batch.vectors).all(axis=1)
     if finite.all():
         return batch

@@ -40,7 +40,7 @@ _SUPERSCRIPTS = str.maketrans("−0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def write_powers(text: str) -> str:
-    """Return a text with numbers in scientific notation written as powers of ten.
+    """Rewrite numbers in scientific notation in a text as powers of ten.
 
     >>> write_powers("1.35e−5, but 0.02")
     '1.35×10⁻⁵, but 0.02'

@@ -1,1 +1,1 @@
-"""Which cosine means a match: cuts with guarantees, the tail of random pairs, and the registry of models."""
+"""Which cosine means a match: thresholds with guarantees, the tail of random pairs, and the registry of models."""

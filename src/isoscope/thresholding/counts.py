@@ -1,4 +1,4 @@
-"""Counts of predicted and true matches at each cut, for judged pairs, queries with judgments, and labeled rows."""
+"""Counts of predicted and true matches at each threshold, for judged pairs, judged queries and labeled rows."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 MAX_LABELED = 10_000
 """The largest number of labeled rows whose pairs are compared; a random sample of a larger number is used."""
 
-_CUTS = 250  # the largest number of cuts that are compared
-_LEAST_RECALL_LOSS = 0.005  # cuts below this quantile of the matches are not compared, except one below all matches
+_CUTS = 250  # the largest number of thresholds that are compared
+_LEAST_RECALL_LOSS = 0.005  # below this quantile of the matches, only one threshold is compared, below all matches
 _TILE = 64 * 2**20  # bytes of cosines in memory at a time
 _MOST_GRADES = 12  # a message lists at most this many grades
-_ROUNDING = 1e-6  # a cosine this close below a cut counts as equal to it
+_ROUNDING = 1e-6  # a cosine this close below a threshold counts as equal to it
 _BINS = 60  # of the histograms for the chart
 
 
 @dataclass(frozen=True)
 class Counts:
-    """How many pairs of each example are above each cut, and how many of these are matches."""
+    """How many pairs of each example are above each threshold, and how many of these are matches."""
 
     cuts: np.ndarray
-    """The cuts in ascending order; a pair counts as a predicted match if its cosine is at least the cut."""
+    """The thresholds in ascending order; a pair counts as a predicted match if its cosine is at least the threshold."""
     predicted: np.ndarray
-    """The number of predicted matches: an array of shape (examples, cuts)."""
+    """The number of predicted matches: an array of shape (examples, thresholds)."""
     matched: np.ndarray
     """The number of predicted matches that are matches, in the same shape."""
     positives: np.ndarray
@@ -69,12 +69,12 @@ class Counts:
         )
 
     def at_cut(self, index: int) -> Counts:
-        """Return the counts at one cut."""
+        """Return the counts at one threshold."""
         one = slice(index, index + 1)
         return replace(self, cuts=self.cuts[one], predicted=self.predicted[:, one], matched=self.matched[:, one])
 
     def join(self, others: Sequence[Counts]) -> Counts:
-        """Return the counts of these and the other examples together, at the cuts of this object."""
+        """Return the counts of these and the other examples together, at the thresholds of this object."""
         arrays = ("predicted", "matched", "positives", "pairs", "members")
         together: dict[str, Any] = {
             name: np.concatenate([getattr(each, name) for each in (self, *others)]) for name in arrays
@@ -93,7 +93,7 @@ class JudgedPairs(ABC):
     counts: Counts
     """The counts of all examples."""
     relative: Counts | None = None
-    """The counts for cuts relative to the best result of a query; a cut is the negative of the allowed difference."""
+    """The counts for relative thresholds: each is the negative of the allowed difference to a query's best result."""
     matches: np.ndarray
     """A histogram of the cosines of matches, over `edges`."""
     others: np.ndarray
@@ -204,7 +204,7 @@ class QueryExamples(_IndependentExamples):
 class LabeledExamples(JudgedPairs):
     """Pairs of labeled rows; those with equal labels are matches.
 
-    A held-out pair has both rows in the held-out fold, so that no row of it took part in the choice of the cut.
+    A held-out pair has both rows in the held-out fold, so that no row of it took part in the choice of the threshold.
     """
 
     def __init__(self, task: Labels, folds: int, recall: float | None, seed: int):
@@ -217,12 +217,17 @@ class LabeledExamples(JudgedPairs):
         self.fold_of[rng.permutation(len(chosen))] = np.arange(len(chosen)) % folds
         self.folds = folds
         if np.bincount(labels).max() < 2:
-            raise TooFewRowsError("no two rows have the same label: need labels that several rows share")
+            raise TooFewRowsError(
+                "no two rows have the same label: need at least 1 pair; pass labels that several rows share"
+            )
         pilot = np.sort(rng.permutation(len(chosen))[:2_000])
         cosines = unit[pilot] @ unit[pilot].T
         upper = np.triu(labels[pilot][:, None] == labels[pilot], 1)
         if not upper.any():
-            raise TooFewRowsError("too few rows share a label: need labels that several rows share")
+            raise TooFewRowsError(
+                f"no two of {len(pilot):,} random rows have the same label: need at least 1 pair; pass labels that "
+                "more rows share"
+            )
         cuts = make_cuts(cosines[upper], recall)
         self.edges = _make_edges(float(cosines.min()), 1.0)
         everything = np.triu(np.ones(cosines.shape, bool), 1)
@@ -314,9 +319,10 @@ def _list(grades: list[float]) -> str:
 
 
 def make_cuts(cosines: np.ndarray, recall: float | None, top: float = 1.0) -> np.ndarray:
-    """Return round cuts at equal steps over the cosines of matches, in ascending order.
+    """Return round thresholds at equal steps over the cosines of matches, in ascending order.
 
-    Only the range depends on the data, so that cuts are the same for all folds. The first cut is below all matches.
+    Only the range depends on the data, so that thresholds are the same for all folds. The first one is below all
+    matches.
 
     >>> make_cuts(np.array([0.31, 0.62, 0.9]), None)[[0, 1, -1]]
     array([0.305, 0.31 , 0.9  ])
@@ -333,7 +339,7 @@ def make_cuts(cosines: np.ndarray, recall: float | None, top: float = 1.0) -> np
 
 
 def find_bins(tile: np.ndarray, cuts: np.ndarray) -> np.ndarray:
-    """Return the number of cuts that each value reaches; the steps between cuts are equal, except the first."""
+    """Return the number of thresholds that each value reaches; steps between thresholds are equal, except the first."""
     first = 1 if len(cuts) > 2 and not np.isclose(cuts[1] - cuts[0], cuts[2] - cuts[1]) else 0
     step = (cuts[-1] - cuts[first]) / max(len(cuts) - 1 - first, 1)
     if step <= 0:
@@ -347,7 +353,7 @@ def find_bins(tile: np.ndarray, cuts: np.ndarray) -> np.ndarray:
 
 
 def count_above(tile: np.ndarray, cuts: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
-    """Return the weighted number of values in each row of `tile` that are at least each cut."""
+    """Return the weighted number of values in each row of `tile` that are at least each threshold."""
     m, width = len(tile), len(cuts) + 1
     bins = (find_bins(tile, cuts) + np.arange(m)[:, None] * width).ravel()
     spread = None if weights is None else np.broadcast_to(weights, tile.shape).ravel()
@@ -355,7 +361,7 @@ def count_above(tile: np.ndarray, cuts: np.ndarray, weights: np.ndarray | None =
 
 
 def _count_from(binned: np.ndarray) -> np.ndarray:
-    """Return how many values reach each cut, given how many reach exactly 0, 1, 2, … cuts."""
+    """Return how many values reach each threshold, given how many reach exactly 0, 1, 2, … thresholds."""
     return np.asarray(binned[..., :0:-1].cumsum(axis=-1)[..., ::-1], np.float64)
 
 

@@ -1,9 +1,9 @@
-"""The choice of a cut with a guarantee, its scores on held-out examples, and the number of examples it needs.
+"""The choice of a threshold with a guarantee, its scores on held-out examples, and the number of examples it needs.
 
-The guarantee follows Angelopoulos et al. (2021), "Learn then test": cuts are tested in a fixed order that does not
-depend on the matches, and the tests stop at the first cut that fails. Bounds of shares are those of Korn and Graubard
-(1998): exact binomial bounds with the effective number of pairs, which is lower than their number if pairs depend on
-each other.
+The guarantee follows Angelopoulos et al. (2021), "Learn then test": thresholds are tested in a fixed order that does
+not depend on the matches, and the tests stop at the first one that fails. Bounds of shares are those of Korn and
+Graubard (1998): exact binomial bounds with the effective number of pairs, which is lower than their number if pairs
+depend on each other.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from isoscope.thresholding.counts import Counts, JudgedPairs
 
 Measure = Literal["precision", "recall", "f1"]
-"""What a cut is chosen for."""
+"""What a threshold is chosen for."""
 CutVerdict = Literal["cut", "no cut", "undecided"]
-"""The verdict: a cut, no cut, or too few examples to decide."""
+"""The verdict: a threshold ("cut"), no threshold ("no cut"), or too few examples to decide."""
 
 STARTS = 4
-"""The number of cuts at which tests for precision start."""
+"""The number of thresholds at which tests for precision start."""
 LEAST_RECALL = 0.05
-"""A cut that finds a smaller share of the matches is of no use, so it does not show that a goal is reachable."""
+"""A threshold that finds a smaller share of the matches is of no use, so it does not show that a goal is reachable."""
 MOST_MORE = 1_000
 """If more than this many times as many examples would be needed, their number is not stated."""
 
@@ -46,7 +46,7 @@ class Share(NamedTuple):
 
 
 class Shares(NamedTuple):
-    """Shares at all cuts, with their bounds, and the number of independent pairs with the same accuracy."""
+    """Shares at all thresholds, with their bounds, and the number of independent pairs with the same accuracy."""
 
     values: np.ndarray
     low: np.ndarray
@@ -56,13 +56,13 @@ class Shares(NamedTuple):
     """The number of pairs that each share refers to."""
 
     def at(self, i: int) -> Share:
-        """Return the share at one cut."""
+        """Return the share at one threshold."""
         return Share(float(self.values[i]), float(self.low[i]), float(self.high[i]))
 
 
 @dataclass(frozen=True)
 class Goal:
-    """What is requested of a cut, and the error rate of the guarantee."""
+    """What is requested of a threshold, and the error rate of the guarantee."""
 
     measure: Measure
     level: float
@@ -77,14 +77,14 @@ class Goal:
 
 @dataclass(frozen=True)
 class Choice:
-    """The cut chosen on some examples: its index, or None with the reason."""
+    """The threshold chosen on some examples: its index, or None with the reason."""
 
     index: int | None
     verdict: CutVerdict
     needed: int | None = None
     """If undecided: the number of examples that would be enough, or None if that is more than 1,000 times as many."""
     best: int | None = None
-    """The index of the cut that comes closest to the goal."""
+    """The index of the threshold that comes closest to the goal."""
 
 
 def measure_shares(
@@ -121,9 +121,9 @@ def measure_shares(
 
 
 def _correlation(observed: np.ndarray, largest: np.ndarray, events: np.ndarray) -> float:
-    """Return the largest correlation within units at cuts with enough errors to estimate it; 1 if there are none.
+    """Return the largest correlation within units at thresholds with enough errors to estimate it; 1 if there are none.
 
-    A cut without errors shows nothing about their correlation, so the correlation at other cuts is used.
+    A threshold without errors shows nothing about their correlation, so the correlation at other thresholds is used.
     """
     clear = (events >= _ENOUGH_ERRORS) & (largest > 1 + 1e-9)
     if not clear.any():
@@ -159,18 +159,18 @@ def _effective_units(denominator: np.ndarray, counts: Counts, *, linked: bool = 
 
 
 def precision(counts: Counts, alpha: float, *, sides: int = 2) -> Shares:
-    """Return the precision at each cut: the share of matches among the predicted matches."""
+    """Return the precision at each threshold: the share of matches among the predicted matches."""
     return measure_shares(counts.matched, counts.predicted, counts, alpha, sides=sides)
 
 
 def recall(counts: Counts, alpha: float, *, sides: int = 2) -> Shares:
-    """Return the recall at each cut: the share of the matches that are predicted."""
+    """Return the recall at each threshold: the share of the matches that are predicted."""
     all_matches = np.broadcast_to(counts.positives[:, None], counts.matched.shape)
     return measure_shares(counts.matched, all_matches, counts, alpha, sides=sides)
 
 
 def f1(counts: Counts, alpha: float, *, sides: int = 2) -> Shares:
-    """Return F1 at each cut: the harmonic mean of precision and recall."""
+    """Return F1 at each threshold: the harmonic mean of precision and recall."""
     return measure_shares(2 * counts.matched, counts.predicted + counts.positives[:, None], counts, alpha, sides=sides)
 
 
@@ -179,10 +179,10 @@ MEASURES = {"precision": precision, "recall": recall, "f1": f1}
 
 
 def choose_cut(counts: Counts, goal: Goal) -> Choice:
-    """Return the cut for a goal.
+    """Return the threshold for a goal.
 
-    For precision, it is the lowest cut that is proven to reach the goal, so that recall is as high as possible; for
-    recall, the highest such cut; for F1, the cut with the highest value.
+    For precision, it is the lowest threshold that is proven to reach the goal, so that recall is as high as possible;
+    for recall, the highest such threshold; for F1, the threshold with the highest value.
     """
     if goal.measure == "precision":
         return _choose_for_precision(counts, goal)
@@ -195,7 +195,7 @@ def choose_cut(counts: Counts, goal: Goal) -> Choice:
 def _choose_for_recall(counts: Counts, goal: Goal) -> Choice:
     found = recall(counts, goal.test_alpha, sides=1)
     failed = np.flatnonzero(found.low < goal.level)
-    index = (failed[0] if len(failed) else len(counts.cuts)) - 1  # the lowest cut is tested first
+    index = (failed[0] if len(failed) else len(counts.cuts)) - 1  # the lowest threshold is tested first
     if index >= 0:
         return Choice(int(index), "cut", best=int(index))
     needed = _perfect_trials(goal.level, goal.test_alpha) / max(float(found.effective[0]), 1e-9)
@@ -226,7 +226,7 @@ def _perfect_trials(level: float, alpha: float) -> float:
 
 
 def _starts(number: np.ndarray, goal: Goal) -> list[int]:
-    """Return the cuts at which the tests for precision start.
+    """Return the thresholds at which the tests for precision start.
 
     Each has a few times as many predicted matches as the one before.
     """
@@ -240,7 +240,7 @@ def _starts(number: np.ndarray, goal: Goal) -> list[int]:
 
 
 def _judge_no_cut(counts: Counts, goal: Goal, starts: list[int]) -> Choice:
-    """Return why no cut is proven to reach a precision: no useful cut does, or there are too few examples."""
+    """Return why no threshold is proven to reach a precision: no useful one does, or there are too few examples."""
     found = precision(counts, goal.alpha, sides=1)
     useful = counts.matched.sum(axis=0) >= LEAST_RECALL * counts.positives.sum()
     useful[0] = True
@@ -276,7 +276,7 @@ def round_up(number: float) -> int:
 
 
 def confirm(choice: Choice, held_out: HeldOut, counts: Counts) -> Choice:
-    """Return the choice; it becomes undecided if a cut is found for fewer than two held-out folds."""
+    """Return the choice; it becomes undecided if a threshold is found for fewer than two held-out folds."""
     found = sum(cut is not None for cut in held_out.cuts)
     if choice.index is None or found >= 2:
         return choice
@@ -284,7 +284,7 @@ def confirm(choice: Choice, held_out: HeldOut, counts: Counts) -> Choice:
 
 
 def bound_best(counts: Counts, goal: Goal, choice: Choice) -> Share | None:
-    """Return the goal's measure at the cut that comes closest.
+    """Return the goal's measure at the threshold that comes closest.
 
     If there are too few examples to decide, the bounds are those of the tests, which are corrected for the number
     of starts.
@@ -296,18 +296,18 @@ def bound_best(counts: Counts, goal: Goal, choice: Choice) -> Share | None:
 
 
 class HeldOut(NamedTuple):
-    """The scores of a cut on examples that took no part in its choice."""
+    """The scores of a threshold on examples that took no part in its choice."""
 
     scores: dict[str, Share]
     """Precision, recall and F1."""
     cuts: list[float | None]
-    """The cut that was chosen without each fold."""
+    """The threshold that was chosen without each fold."""
     lift: Share
     """The precision minus the share of matches among all pairs."""
 
 
 def evaluate(pairs: JudgedPairs, goal: Goal, folds: int, seed: int, *, relative: bool = False) -> HeldOut:
-    """Return the scores of the whole procedure on held-out folds, pooled over the folds for which it finds a cut."""
+    """Return the scores of the whole procedure on held-out folds, pooled over folds with a threshold."""
     parts, chosen = [], []
     for fit, held_out in pairs.splits(folds, seed, relative=relative):
         index = choose_cut(fit, goal).index
@@ -338,10 +338,10 @@ def _lift(counts: Counts, alpha: float) -> Share:
 
 
 def locate_cut(counts: Counts, goal: Goal, chosen: int | None) -> tuple[float | None, float | None]:
-    """Return the confidence interval of the cut: None for an end that the examples do not bound.
+    """Return the confidence interval of the threshold: None for an end that the examples do not bound.
 
-    For precision and recall, it contains the cuts at which the goal is neither exceeded nor missed significantly. For
-    F1, it contains the cuts whose F1 is not significantly lower than that of the best cut.
+    For precision and recall, it contains the thresholds at which the goal is neither exceeded nor missed significantly.
+    For F1, it contains the thresholds whose F1 is not significantly lower than that of the best threshold.
     """
     cuts = counts.cuts
     if goal.measure == "f1":
@@ -363,7 +363,7 @@ def locate_cut(counts: Counts, goal: Goal, chosen: int | None) -> tuple[float | 
 
 
 def _not_worse(counts: Counts, alpha: float, best: int) -> np.ndarray:
-    """Return the cuts around the best one whose F1 is not significantly lower."""
+    """Return the thresholds around the best one whose F1 is not significantly lower."""
     bottom = counts.predicted + counts.positives[:, None]
     total = bottom.sum(axis=0)
     values = 2 * counts.matched.sum(axis=0) / total

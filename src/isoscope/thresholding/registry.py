@@ -105,8 +105,8 @@ def find_model(model: str) -> RegistryEntry:
     for entry in entries.values():
         if short == entry.name.lower():
             raise NotFoundError(
-                f"{model} is not in the registry, only {entry.model}: pass {entry.name}, or pass your own vectors as "
-                "SOURCE"
+                f"{model} is not in the registry, which contains {entry.model}: pass {entry.name}, or your own vectors "
+                "as SOURCE"
             )
         if short == _short_name(entry):
             raise NotFoundError(

@@ -1,4 +1,4 @@
-"""The cut for a false-match rate among random pairs: counted, or extrapolated where tests on the rows permit it."""
+"""The threshold for a false-match rate among random pairs: counted, or extrapolated if tests on the rows permit it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _ROUNDING = 1e-6  # cosines that differ by less are equal
 NEARLY_ONE = 1 - _ROUNDING
 """A pair with a higher cosine counts as a pair of copies."""
 MIN_COUNT = 50
-"""A rate is counted if at least this many pairs of the sample are above its cut."""
+"""A rate is counted if at least this many pairs of the sample are above its threshold."""
 TOLERANCE = 2.0
-"""An extrapolation passes a test if the exact rate at its cut is within this factor of the requested rate."""
+"""An extrapolation passes a test if the exact rate at its threshold is within this factor of the requested rate."""
 TESTS = 20
 """The number of random parts of the rows on which an extrapolation is tested."""
 MIN_PASSED = 0.9
@@ -33,7 +33,7 @@ _MOST_BEYOND = 100  # a rate is extrapolated to at most this many times below th
 _LEAST_ROWS = 100  # rows in a part that a test fits the tail to
 _BLOCK = 1_024  # rows of a tile of cosines
 _PILOT = 2_000  # rows for a first estimate of the lowest cosine to keep
-_KEPT = 20  # times as many pairs are kept as there are above the cut, for the interval
+_KEPT = 20  # times as many pairs are kept as there are above the threshold, for the interval
 _MOST_KEPT = 4_000_000  # pairs in memory
 _MOST_NEEDED = 10_000_000  # a message does not ask for more rows
 _CURVE_POINTS = 80
@@ -144,16 +144,16 @@ def _highest(parts: list[tuple[np.ndarray, ...]], size: int) -> tuple[np.ndarray
 
 @dataclass(frozen=True)
 class TailCut:
-    """The cut for a false-match rate."""
+    """The threshold for a false-match rate."""
 
     cut: float | None
     """None if more pairs than requested share the highest cosine, such as copies with a cosine of 1."""
     low: float | None
     high: float | None
     rate: Share | None
-    """The share of pairs above the cut, counted on the sample; None if the cut is extrapolated."""
+    """The share of pairs above the threshold, counted on the sample; None if the threshold is extrapolated."""
     count: int
-    """The number of pairs of the sample above the cut; without a cut, that of the pairs with the highest cosine."""
+    """The number of pairs of the sample above the threshold; without one, that of the pairs with the highest cosine."""
     pairs: int
     """The number of pairs of the sample."""
     passed: int | None = None
@@ -182,7 +182,7 @@ def is_within_reach(rate: float, sizes: tuple[int, int], within: bool) -> bool:
 def limit_pairs(
     rows: np.ndarray, others: np.ndarray | None, rate: float, seed: int
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the rows, or a random part of them if the pairs above the cut would not fit into memory."""
+    """Return the rows, or a random part of them if the pairs above the threshold would not fit into memory."""
     sizes = len(rows), len(rows if others is None else others)
     expected = rate * count_pairs(sizes, others is None)
     if expected <= _MOST_KEPT / 2:
@@ -259,7 +259,7 @@ def _count_cut(tail: Tail, rate: float, confidence: float) -> TailCut:
 
 
 def _cut_interval(tail: Tail, rate: float, confidence: float) -> tuple[float, float]:
-    """Return the cosines between which the cut lies: those at which the rate does not differ significantly."""
+    """Return the cosines between which the threshold lies: those at which the rate does not differ significantly."""
     expected = min(max(int(rate * tail.pairs), 1), len(tail.cosines))
     low = _first(expected, len(tail.cosines), lambda count: tail.rate(count, confidence).low > rate)
     high = _first(expected, 1, lambda count: tail.rate(count, confidence).high < rate)
@@ -281,7 +281,7 @@ def _make_curve(tail: Tail) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _extrapolate_cut(tail: Tail, rate: float, beyond: float, part: tuple[int, int], seed: int) -> TailCut:
-    """Return the cut from a generalized Pareto tail, if the same extrapolation succeeds on parts of the rows.
+    """Return the threshold from a generalized Pareto tail, if the same extrapolation succeeds on parts of the rows.
 
     Each test fits the tail to the pairs of a random part of the rows. The tested rate is as far below the lowest
     countable rate of the part as the requested rate is below that of all rows. The part is so small that all pairs
@@ -310,7 +310,7 @@ def _extrapolate_cut(tail: Tail, rate: float, beyond: float, part: tuple[int, in
             f"an extrapolation from parts of the rows predicted the rate within a factor of {TOLERANCE:g} in only "
             f"{passed} of {TESTS} tests"
             if passed < MIN_PASSED * TESTS
-            else "the extrapolated cut exceeds a cosine of 1"
+            else "the extrapolated threshold exceeds a cosine of 1"
         )
         raise TooFewRowsError(_refusal(rate, pairs, tail.sizes, tail.within, reason))
     factor = float(np.quantile(factors, MIN_PASSED, method="higher"))

@@ -76,9 +76,9 @@ def threshold(
 ) -> Threshold:
     """Find the cosine that means a match, for a requested precision, recall or F1, or for a rate of false matches.
 
-    Pass one of `pairs`, `queries` with `qrels`, or `labels`. The cut reaches the requested precision or recall with 95%
-    confidence, and its scores are measured on examples that took no part in its choice. Without judgments, the cut is
-    the cosine that a fraction `false_matches` of random pairs reach or exceed.
+    Pass one of `pairs`, `queries` with `qrels`, or `labels`. The threshold reaches the requested precision or recall
+    with 95% confidence, and its scores are measured on examples that took no part in its choice. Without judgments, the
+    threshold is the cosine that a fraction `false_matches` of random pairs reach or exceed.
 
     Parameters
     ----------
@@ -94,13 +94,13 @@ def threshold(
     labels : column name, or one entry for each row
         The class of each row. Two rows match if their labels are equal.
     precision, recall : float, optional
-        The required precision or recall of the cut (default: a precision of 0.9).
+        The required precision or recall of the threshold (default: a precision of 0.9).
     f1 : bool
-        Whether to return the cut with the highest F1.
+        Whether to return the threshold with the highest F1.
     match_from : float, optional
         The lowest grade, or relevance, of a match.
     false_matches : float, optional
-        Without judgments: the share of random pairs above the cut (default: 1e-4).
+        Without judgments: the share of random pairs above the threshold (default: 1e-4).
     vectors, ids, text : str, or values, optional
         Columns of the source; see `open_store`.
     query_ids : str, or values, optional
@@ -108,7 +108,7 @@ def threshold(
     layer : int, optional
         The layer to use if the source has hidden states of several layers (default: the last one).
     folds : int
-        The number of folds; each fold is scored with a cut that was chosen on the others.
+        The number of folds; each fold is scored with a threshold that was chosen on the others.
     sample : int
         The number of rows to keep in memory; rows that the judgments refer to are kept in addition.
     seed : int, sequence of int, SeedSequence, Generator or None
@@ -212,7 +212,7 @@ def _find_judged_cut(
     task = inputs.open_task(store, queries, reading, progress, engine)
     progress("comparing pairs", 0, 0.0)
     kind, judged, notes = _judge_pairs(task, settings, goal)
-    progress("choosing a cut", 0, 0.0)
+    progress("choosing a threshold", 0, 0.0)
     choice = choose_cut(judged.counts, goal)
     held_out = evaluate(judged, goal, settings.folds, settings.seed)
     choice = confirm(choice, held_out, judged.counts)
@@ -275,8 +275,8 @@ def _judge_pairs(task: Task, settings: ThresholdSettings, goal: Goal) -> tuple[K
         if task.sample_note is not None:
             notes.append(
                 f"Queries were run against {len(task.rows):,} of {task.rows.total:,} documents, including all relevant "
-                "ones; counts of other documents are scaled up to the whole corpus. Cuts relative to the best result "
-                "need all documents: raise sample (CLI: --sample)."
+                "ones; counts of other documents are scaled up to the whole corpus. Thresholds relative to the best "
+                "result need all documents: raise sample (CLI: --sample)."
             )
         return "queries", QueryExamples(task, settings.match_from, level), notes
     assert isinstance(task, Labels)

@@ -28,7 +28,7 @@ DEFAULT_RATE = 1e-4
 """The false-match rate among random pairs that is requested by default."""
 
 Kind = Literal["pairs", "queries", "labels", "random pairs", "random results"]
-"""What the cut was chosen on: three kinds of judgments, or two kinds of random pairs."""
+"""What the threshold was chosen on: three kinds of judgments, or two kinds of random pairs."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class ThresholdSettings:
         check_integer(self.folds, "folds")
 
     def goal(self) -> Goal:
-        """Return what is requested of a cut, given judgments."""
+        """Return what is requested of a threshold, given judgments."""
         given = [name for name in ("precision", "recall", "f1") if getattr(self, name)]
         if len(given) > 1:
             raise ParameterError(f"{' and '.join(given)} were passed together: pass only one goal")
@@ -80,7 +80,7 @@ class ThresholdSettings:
         return Goal("precision", DEFAULT_PRECISION if self.precision is None else self.precision, alpha)
 
     def rate(self) -> float:
-        """Return the requested rate of false matches, without judgments."""
+        """The requested false-match rate; only for thresholds chosen without judgments."""
         for name in ("precision", "recall", "f1", "match_from"):
             if getattr(self, name):
                 raise ParameterError(
@@ -92,7 +92,7 @@ class ThresholdSettings:
 
 @dataclass(frozen=True)
 class RelativeCut:
-    """A cut relative to the best result of each query: a result counts if its cosine is at most `gap` lower."""
+    """A threshold relative to the best result of each query: a result counts if its cosine is at most `gap` lower."""
 
     verdict: CutVerdict
     gap: float | None
@@ -104,7 +104,7 @@ class RelativeCut:
 
 @dataclass(frozen=True)
 class Curve:
-    """Precision, recall and F1 of every cut on all examples, with pointwise intervals."""
+    """Precision, recall and F1 of every threshold on all examples, with pointwise intervals."""
 
     cuts: np.ndarray
     precision: Shares
@@ -120,7 +120,7 @@ class Curve:
 
 @dataclass(repr=False)
 class Threshold(Result):
-    """The cut, a threshold on the cosine, with its evidence: a pair with a cosine of at least `cut` counts as a match.
+    """The cosine threshold with its evidence: a pair with a cosine of at least `cut` counts as a match.
 
     `scores` are measured on held-out examples.
     """
@@ -138,7 +138,7 @@ class Threshold(Result):
     cut: float | None
     low: float | None
     high: float | None
-    """The ends of the confidence interval of the cut."""
+    """The ends of the confidence interval of the threshold."""
     example: str
     """What an example is: a pair, a query or a row."""
     examples: int
@@ -148,13 +148,13 @@ class Threshold(Result):
     matches: int | None = None
     """The number of matches among the pairs, if there are judgments."""
     scores: dict[str, Share] = field(default_factory=dict)
-    """Precision, recall and F1 on held-out examples; empty without judgments or without a cut."""
+    """Precision, recall and F1 on held-out examples; empty without judgments or without a threshold."""
     fold_cuts: list[float | None] = field(default_factory=list)
-    """The cut that was chosen without each fold."""
+    """The threshold that was chosen without each fold."""
     lift: Share | None = None
     """By how much the precision on held-out examples exceeds the share of matches."""
     best: tuple[float, Share] | None = None
-    """Without a cut: the cut that comes closest, and its precision, recall or F1 on all examples."""
+    """Without a threshold: the threshold that comes closest, and its precision, recall or F1 on all examples."""
     needed: int | None = None
     """If undecided: the number of examples that would be enough; None if more than 1,000 times as many."""
     relative: RelativeCut | None = None
@@ -171,7 +171,7 @@ class Threshold(Result):
         return None if self.matches is None else self.matches / self.pairs
 
     def __repr__(self) -> str:
-        cut = self.verdict if self.cut is None else f"{self.cut:.4g}"
+        cut = self.verdict.replace("cut", "threshold") if self.cut is None else f"{self.cut:.4g}"
         goal = self.goal if self.level is None else f"{self.goal} {self.level:g}"
         return f"Threshold({self.source}: {cut} for {goal}, {plural(self.examples, self.example)})"
 

@@ -22,7 +22,7 @@ AXES = 3
 
 MEASUREMENTS = (
     *(f"anisotropy_{k}" for k in range(1, AXES + 1)),
-    *(f"anisotropy_{k}_centred" for k in range(1, AXES + 1)),
+    *(f"anisotropy_{k}_centered" for k in range(1, AXES + 1)),
     "isoscore",
     "isoscore_unbiased",
     "mean_cosine",
@@ -68,7 +68,7 @@ def measure(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
         axes = min(AXES, *rows.shape)
-        for ending, center in (("", False), ("_centred", True)):
+        for ending, center in (("", False), ("_centered", True)):
             shares = None if center and constant else _value_or_none(partial(anisotropy, rows, axes, center=center))
             if shares is not None:
                 values |= {f"anisotropy_{k}{ending}": float(share) for k, share in enumerate(shares, 1)}

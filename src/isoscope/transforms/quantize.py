@@ -255,7 +255,7 @@ class Quantizer(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         return self._rounding().encode(projected)
 
     def decode(self, codes: Any) -> np.ndarray:
-        """Return the vectors that codes stand for, in float32 and with all d dimensions.
+        """Decode codes into float32 vectors with all d dimensions.
 
         Parameters
         ----------

@@ -45,7 +45,7 @@ class Rounding(ABC):
 
     @abstractmethod
     def decode(self, codes: np.ndarray) -> np.ndarray:
-        """Return the projected vectors that codes stand for, in float32."""
+        """Decode codes into projected vectors, in float32."""
 
     def round_trip(self, Z: np.ndarray) -> np.ndarray:
         """Return the projected vectors after encoding and decoding."""
@@ -75,7 +75,7 @@ class FloatRounding(Rounding):
         return np.ascontiguousarray(Z, self._dtype).view(np.uint8)
 
     def decode(self, codes: np.ndarray) -> np.ndarray:
-        """Return the projected vectors that codes stand for."""
+        """Decode codes into projected vectors."""
         return np.ascontiguousarray(codes).view(self._dtype).astype(np.float32)
 
     def _check_range(self, Z: np.ndarray) -> None:
@@ -115,7 +115,7 @@ class RangeRounding(Rounding):
         return codes if self.precision == "int8" else pack_nibbles(codes)
 
     def decode(self, codes: np.ndarray) -> np.ndarray:
-        """Return the projected vectors that codes stand for: the middle of each interval."""
+        """Decode codes into projected vectors: the middle of each interval."""
         if self.precision == "int4":
             codes = unpack_nibbles(codes, self.width)
         return self._from_levels(codes.astype(np.float32))
@@ -163,7 +163,7 @@ class VectorRounding(Rounding):
         return np.hstack([codes, scales.astype("<f4").view(np.uint8)])
 
     def decode(self, codes: np.ndarray) -> np.ndarray:
-        """Return the projected vectors that codes stand for."""
+        """Decode codes into projected vectors."""
         integers = np.ascontiguousarray(codes[:, :-_SCALE_BYTES])
         scales = np.ascontiguousarray(codes[:, -_SCALE_BYTES:]).view("<f4")
         if self.precision == "int8":
@@ -241,7 +241,7 @@ class ProductRounding(Rounding):
         return codes
 
     def decode(self, codes: np.ndarray) -> np.ndarray:
-        """Return the projected vectors that codes stand for: the centroids, side by side."""
+        """Decode codes into projected vectors: the concatenated centroids."""
         centroids = self.arrays["centroids_"]
         return np.asarray(centroids[np.arange(len(centroids)), codes].reshape(len(codes), -1))
 

@@ -42,7 +42,7 @@ def norm_spread(e: Evidence) -> Iterator[Finding]:
     overlaps, metric = e.m.list_overlaps, e.m.settings.metric
     if not overlaps:
         raise TooFewRowsError(
-            f"fewer than {LIST_LENGTH + 2} rows in the sample are nonzero: too few to compare top-{LIST_LENGTH} lists"
+            f"the sample has fewer than {LIST_LENGTH + 2} nonzero rows: too few to compare top-{LIST_LENGTH} lists"
         )
     vectors = e.m.sample.vectors
     norms = np.concatenate([np.linalg.norm(vectors[part].astype(np.float64), axis=1) for part in tiles(vectors)])

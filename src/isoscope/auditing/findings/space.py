@@ -59,7 +59,7 @@ def mean_cosine(e: Evidence) -> Iterator[Finding]:
         judged,
         meaning,
         advice,
-        details={"null_spread": null, "after_centring": centered, "interval": e.assumption},
+        details={"null_spread": null, "after_centering": centered, "interval": e.assumption},
     )
 
 
@@ -218,7 +218,7 @@ def anisotropy(e: Evidence) -> Iterator[Finding]:
         meaning,
         advice,
         form="share",
-        details={"raw": raw.tolist(), "centred": centered.tolist(), "interval": e.assumption},
+        details={"raw": raw.tolist(), "centered": centered.tolist(), "interval": e.assumption},
     )
 
 

@@ -186,7 +186,7 @@ def _has_tables(folder: Path) -> bool:
 
 
 def _read_note(schema: Any) -> str | None:
-    """Return isoscope's note, which is on the table until the table is complete, and then on a column."""
+    """Return isoscope's metadata: from the table while it is being written, and from a column once it is complete."""
     note = (schema.metadata or {}).get(NOTE.encode())
     for field in schema:
         note = (field.metadata or {}).get(NOTE.encode(), note)

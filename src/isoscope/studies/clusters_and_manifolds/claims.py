@@ -59,12 +59,12 @@ def make_verdicts(published: Published, results: LayerResults) -> tuple[list[Ver
             "clusters",
             (1.5, math.inf),
         ),
-        "inter-centred": layers(
+        "inter-centered": layers(
             f"layer: S_inter inside its clusters must be within {NEAR_ZERO} of zero",
             "inter, clusters",
             near_zero,
         ),
-        "intra-centred": layers(
+        "intra-centered": layers(
             f"layer: S_intra inside its clusters must be within {NEAR_ZERO} of zero",
             "intra, clusters",
             near_zero,
@@ -73,7 +73,7 @@ def make_verdicts(published: Published, results: LayerResults) -> tuple[list[Ver
         "clusters-mislead": layers(
             "layer with clusters: |S_inter| must be lower with the clusters' means removed than with a single mean "
             "removed",
-            lambda each: abs(each["inter, centred"]) - abs(each["inter, one mean"]),
+            lambda each: abs(each["inter, centered"]) - abs(each["inter, one mean"]),
             BELOW_ZERO,
             of=clustered,
             untested="no layer has clusters" if results.layers else _NO_LAYER,

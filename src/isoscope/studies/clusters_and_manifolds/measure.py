@@ -49,7 +49,7 @@ class LayerResults:
 
 
 def mean_lid_by_rows(rows: Sequence[dict[str, Any]]) -> dict[int, float]:
-    """Return the LID averaged over all results, for each number of rows at which all of them were measured."""
+    """Return the mean LID for each number of rows at which every result was measured."""
     shared = set.intersection(*({int(n) for n in each["lid, cosine, by rows"]} for each in rows))
     return {n: fmean(each["lid, cosine, by rows"][str(n)] for each in rows) for n in sorted(shared)}
 
@@ -93,7 +93,7 @@ class LayerTokens:
 
 
 def measure_layer(tokens: LayerTokens, asked: MeasureOptions, tell: Callable[[float, str], None]) -> dict[str, Any]:
-    """Return the similarities (raw, centered, inside clusters), clusters, LID and leading principal components."""
+    """Return the similarities (raw, centered, within clusters), clusters, LID and leading principal components."""
     X, types = tokens.states, tokens.types
     tell(0.0, "clusters")
     clusters, silhouettes = _find_clusters(X, asked)
@@ -111,8 +111,8 @@ def measure_layer(tokens: LayerTokens, asked: MeasureOptions, tell: Callable[[fl
         found[f"intra, {name}"] = float(intra_similarity(X, types, clustered=parts))
     means = np.stack([X[clusters == code].mean(axis=0, dtype=np.float64) for code in range(found["clusters"])])
     centered = X - means[clusters]  # measured together, so that a small cluster has little weight
-    found["inter, centred"] = float(inter_similarity(centered, types, average="types"))
-    found["intra, centred"] = float(intra_similarity(centered, types))
+    found["inter, centered"] = float(inter_similarity(centered, types, average="types"))
+    found["intra, centered"] = float(intra_similarity(centered, types))
     tell(0.7, "local dimension")
     found |= local_dimensions(X, asked)
     tell(0.9, "principal components")

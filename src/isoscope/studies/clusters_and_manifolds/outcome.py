@@ -51,11 +51,11 @@ def _tables(published: Published, results: LayerResults) -> list[Table]:
     similarities = {
         "S_inter": _value_getter("inter, raw"),
         "one mean out": _value_getter("inter, one mean"),
-        "clusters' means out": _value_getter("inter, centred"),
+        "clusters' means out": _value_getter("inter, centered"),
         "inside clusters": _value_getter("inter, clusters"),
         "S_intra": _value_getter("intra, raw"),
         "S_intra, one mean out": _value_getter("intra, one mean"),
-        "S_intra, clusters' means out": _value_getter("intra, centred"),
+        "S_intra, clusters' means out": _value_getter("intra, centered"),
         "S_intra inside clusters": _value_getter("intra, clusters"),
         "clusters": _value_getter("clusters"),
         "silhouette": _value_getter("silhouette"),

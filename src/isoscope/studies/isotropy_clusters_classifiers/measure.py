@@ -53,7 +53,7 @@ def published_correlations(published: Published, task: str, model: str) -> tuple
 
 
 def series_at_moments(run: dict[str, Any], name: str) -> list[float]:
-    """Return the values of a score or an objective at the updates at which the objectives are measured."""
+    """Return the values of a score or an objective at the updates where the objectives are measured."""
     if name not in ("silhouette", "IsoScore"):
         return list(run[name])
     scores = dict(zip(run["updates"], run[name.lower()], strict=True))

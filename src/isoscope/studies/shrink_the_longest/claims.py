@@ -14,15 +14,15 @@ from isoscope.studies.verdicts import ABOVE_ZERO, BELOW_ZERO, Evidence, judge_cl
 if TYPE_CHECKING:
     from isoscope.studies.study import Bounds, Published, Verdict
 
-NONE, SELECTED, ALL = ARMS = ("no regulariser", "selected bars", "all bars")
+NONE, SELECTED, ALL = ARMS = ("no regularizer", "selected bars", "all bars")
 COMPONENTS = {
     **{f"anisotropy_{k}": f"anisotropy_{k}" for k in (1, 2, 3)},
-    **{f"anisotropy_{k}_centred": f"anisotropy_{k} centred" for k in (1, 2, 3)},
+    **{f"anisotropy_{k}_centered": f"anisotropy_{k} centered" for k in (1, 2, 3)},
 }
 """The keys of the anisotropy measurements, and their names in the tables."""
 
-_FIRST_COMPONENT = (("anisotropy_1",), ("anisotropy_1_centred",))
-_THREE_COMPONENTS = tuple(tuple(f"anisotropy_{k}{ending}" for k in (1, 2, 3)) for ending in ("", "_centred"))
+_FIRST_COMPONENT = (("anisotropy_1",), ("anisotropy_1_centered",))
+_THREE_COMPONENTS = tuple(tuple(f"anisotropy_{k}{ending}" for k in (1, 2, 3)) for ending in ("", "_centered"))
 _MARGIN = 0.01
 """Scores closer than this count as equal. In the paper, seeds vary by up to 0.004 and arms differ by up to 0.013."""
 _MIN_MATTHEWS = 0.05
@@ -163,7 +163,7 @@ class _Judge:
 
     def rises(self) -> Evidence:
         ends = []
-        for name in ("anisotropy_1", "anisotropy_1 centred"):
+        for name in ("anisotropy_1", "anisotropy_1 centered"):
             values = [
                 number.value
                 for (row, arm), number in self.published.tables["anisotropy"].items()
