@@ -61,7 +61,7 @@ ENTRIES = (
     Entry("labels", "Audit by label", "Which label has the most unusual vectors?", f"isoscope audit {FIVE} --by label"),
     Entry("advise", "Advice", "Does a repair help to tell the labels apart?",
           f"isoscope advise {FIVE} --labels label"),
-    Entry("threshold", "Threshold", "From which cosine on do two rows share a label?",
+    Entry("threshold", "Threshold", "Above which cosine do two rows share a label?",
           f"isoscope threshold {FIVE} --labels label --precision 0.6"),
     Entry("same", "Same space", "May vectors of two layers be mixed in one index?", f"isoscope same {FIVE} {SIX}"),
     Entry("compress", "Compression", "How small can the vectors be stored?", f"isoscope compress {FIVE}"),

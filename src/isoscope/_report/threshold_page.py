@@ -185,7 +185,7 @@ def _mark_cut(found: Threshold, lines: list[Line], top: float) -> list[Label]:
     if found.cut is None:
         return []
     lines.append(Line(np.full(2, found.cut), np.asarray([0.0, top]), style="mean", name="the threshold"))
-    return [Label(f"threshold {format_cut(found, found.cut)}", found.cut, top, "aside", 11)]
+    return [Label(format_cut(found, found.cut), found.cut, top, "aside", 11)]
 
 
 def _tail_chart(found: Threshold) -> Chart:
@@ -204,7 +204,7 @@ def _tail_chart(found: Threshold) -> Chart:
     if found.cut is not None:
         highest = float(rates.max())
         lines.append(Line(np.full(2, found.cut), np.asarray([least, highest]), style="mean", name="the threshold"))
-        labels.append(Label(f"threshold {format_cut(found, found.cut)}", found.cut, highest, "aside", 11))
+        labels.append(Label(format_cut(found, found.cut), found.cut, highest, "aside", 11))
     return Chart(
         "Random pairs above each cosine",
         f"The line shows the pairs with the highest cosines: {format_rate(float(rates.max()))} of {tail.pairs:,} "
