@@ -13,12 +13,11 @@ from sklearn.base import clone
 
 from isoscope._core.arrays import blocks
 from isoscope._core.errors import NotFoundError, ParameterError, ShapeError, TooFewRowsError, plural, was_dropped
-from isoscope.advising.clusterings import nearest_center, run_k_means
 from isoscope.advising.inference import ExampleScores, Units, v_measure
 from isoscope.advising.retrieval import prepare, top_k
 from isoscope.advising.shared_neighbors import find_shared_neighbors
 from isoscope.advising.task import NO_ROWS, Round, Task, check_folds, note_rows, note_sample, read_rows, row_identity
-from isoscope.metrics.clusters import choose_starts
+from isoscope.metrics.clusters import choose_starts, run_elkan
 from isoscope.transforms.affine import Whiten
 from isoscope.transforms.chain import Chain
 
@@ -184,11 +183,23 @@ class Labels(Task):
         clustered, others = np.sort(shuffled[:_MAX_CLUSTERED]), np.sort(shuffled[_MAX_CLUSTERED:])
         some, rest = Z[clustered], Z[others]
         rngs = [np.random.default_rng((self.seed, start)) for start in range(_CLUSTERINGS)]
-        starts = [some[chosen] for chosen in choose_starts(some, min(k, len(some)), rngs)]
         codes = np.empty((_CLUSTERINGS, len(Z)), np.int64)
-        for run, (centers, own) in enumerate(run_k_means(some, starts)):
-            codes[run, clustered], codes[run, others] = own, nearest_center(rest, centers)
+        centers = []
+        for run, (chosen, near) in enumerate(zip(*choose_starts(some, min(k, len(some)), rngs), strict=True)):
+            found, codes[run, clustered] = run_elkan(some, some[chosen], nearest_start=near)
+            centers.append(found)
+        codes[:, others] = nearest_centers(rest, np.stack(centers))
         return codes
+
+
+def nearest_centers(X: np.ndarray, centers: np.ndarray) -> np.ndarray:
+    """Return the index of the nearest center for each clustering and row; `centers` has shape (clusterings, k, d)."""
+    halves = np.einsum("ijk,ijk->ij", centers, centers) / 2
+    flat, codes = centers.reshape(-1, X.shape[1]).T, np.empty((len(centers), len(X)), np.int64)
+    for part in blocks(len(X), _TILE_ROWS):
+        scores = halves - (X[part] @ flat).reshape(-1, *halves.shape)
+        codes[:, part] = scores.argmin(axis=2).T
+    return codes
 
 
 def _membership(labels: np.ndarray, classes: int) -> csr_array:
