@@ -9,7 +9,8 @@ from sklearn.neighbors import KNeighborsClassifier
 import isoscope
 from isoscope import Chain, InputError
 from isoscope.advising import labels as labels_module
-from isoscope.advising.labels import Labels, LinearProbe, nearest_centers, plurality, stratified_folds
+from isoscope.advising.labels import Labels, nearest_centers, plurality, stratified_folds
+from isoscope.advising.probe import LinearProbe
 from isoscope.advising.retrieval import top_k
 from isoscope.transforms.repair import Repair
 from tests.advising.conftest import rows_of, topics
