@@ -563,12 +563,42 @@ def test_equal_rows_and_empty_clusters(rng):
     np.testing.assert_array_equal(centers[3:], 50)
 
 
+@pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_starts_come_with_the_nearest_of_them(dtype, rng):
+def test_starts_come_with_the_nearest_of_them(dtype, large, rng, monkeypatch):
+    monkeypatch.setattr(clusters, "_MAX_PRODUCTS", 0 if large else 10**9)
     X = rng.standard_normal((300, 5)).astype(dtype) + 3
     for chosen, near in zip(*choose_starts(X, 7, [np.random.default_rng(seed) for seed in range(3)]), strict=True):
         np.testing.assert_array_equal(near, cdist(X, X[chosen]).argmin(axis=1))
         np.testing.assert_array_equal(run_elkan(X, X[chosen], nearest_start=near)[1], run_elkan(X, X[chosen])[1])
+
+
+def test_rows_chosen_by_rejection_have_the_distribution_of_k_means_plus_plus(monkeypatch):
+    """Pairs and triples of centers, against the exact probabilities for a few rows."""
+    X = np.asarray([[0.0, 0], [0, 1], [3, 0], [0, 5], [4, 4]])
+    squares = cdist(X, X, "sqeuclidean")
+    expected = np.zeros((5, 5, 5))
+    for a in range(5):
+        second = squares[a] / squares[a].sum()
+        for b in np.flatnonzero(second):
+            third = np.minimum(squares[a], squares[b])
+            expected[a, b] = second[b] / 5 * third / third.sum()
+    monkeypatch.setattr(clusters, "_MAX_PRODUCTS", 0)
+    n = 20_000
+    chosen, _ = choose_starts(X, 3, [np.random.default_rng(seed) for seed in range(n)])
+    found = np.zeros((5, 5, 5))
+    np.add.at(found, tuple(chosen.T), 1 / n)
+    np.testing.assert_allclose(found, expected, atol=4 * (expected.max() / n) ** 0.5)
+    assert not found[expected == 0].any()
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_starts_with_fewer_distinct_rows_than_centers(large, monkeypatch, rng):
+    monkeypatch.setattr(clusters, "_MAX_PRODUCTS", 0 if large else 10**9)
+    X = np.repeat(rng.standard_normal((3, 2)), 10, axis=0)
+    chosen, near = choose_starts(X, 5, [np.random.default_rng(seed) for seed in range(4)])
+    assert all(len(np.unique(X[rows], axis=0)) == 3 for rows in chosen)
+    assert near.max() < 5
 
 
 def test_large_inputs_use_compiled_kernels(rng, monkeypatch):

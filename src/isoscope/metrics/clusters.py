@@ -41,6 +41,7 @@ _ROWS_PER_TASK = 4096  # rows that one thread places at a time
 _ROWS_PER_PRODUCT = 1024  # rows that are multiplied with all centers at a time, so that the products stay in the cache
 _LARGEST_UNSURE_SHARE = 0.15  # of the pairs of rows and centers; a distance takes about six times as long as a product
 _MAX_PRODUCTS = 2**25  # per iteration of k-means without compiled kernels
+_PROPOSALS = 16  # rows that k-means++ proposes per step if there are many
 _MAX_COLUMNS = 256  # clusters whose distance sums are computed at the same time
 
 
@@ -226,26 +227,55 @@ def kmeans_plus_plus(X: np.ndarray, k: int, rng: np.random.Generator) -> np.ndar
 def choose_starts(X: np.ndarray, k: int, rngs: list[np.random.Generator]) -> tuple[np.ndarray, np.ndarray]:
     """Return k row numbers chosen by k-means++ for each generator, and the nearest of them (0 … k − 1) for each row.
 
-    The rows are read once per step for all generators.
+    The rows are read once per step for all generators. In large inputs, a step chooses several rows by rejection: rows
+    are proposed in proportion to the squared distances from earlier centers, and accepted with the share of it that the
+    centers chosen in the same step leave. The rows then have the distribution of k-means++.
     """
-    centered = X - X.mean(axis=0)
+    proposals = _PROPOSALS if X.size * k > _MAX_PRODUCTS else 1
+    mean = X.mean(axis=0)
+    is_centered = proposals > 1 and len(X) * float(mean @ mean) < 0.01 * float(np.vdot(X, X))
+    centered = X if is_centered else X - mean  # a copy of many rows takes longer than the first distances
     norms = np.einsum("ij,ij->i", centered, centered)
     chosen = np.empty((len(rngs), k), np.int64)
     chosen[:, 0] = [int(rng.integers(len(X))) for rng in rngs]
-    nearest, codes = np.full((len(rngs), len(X)), np.inf), np.zeros((len(rngs), len(X)), np.int64)
-    for m in range(k):
-        last = chosen[:, m]
-        squares = norms + norms[last, None] - 2 * (centered[last] @ centered.T)
-        np.copyto(codes, m, where=squares < nearest)
-        if m + 1 == k:
-            break
-        np.minimum(nearest, np.maximum(squares, 0, out=squares), out=nearest)
+    nearest, codes = np.full((len(rngs), len(X)), np.inf, X.dtype), np.zeros((len(rngs), len(X)), np.int32)
+    counts, ends = np.zeros(len(rngs), np.int64), np.ones(len(rngs), np.int64)
+
+    def squares(rows: np.ndarray, others: slice | np.ndarray) -> np.ndarray:
+        """Return the squared distances of some centered rows and others."""
+        found = norms[others] + norms[rows, None] - 2 * (centered[rows] @ centered[others].T)
+        return np.asarray(np.maximum(found, 0, out=found))
+
+    while True:
+        new = [chosen[run, counts[run] : ends[run]] for run in range(len(rngs))]
+        distances = np.split(squares(np.concatenate(new), slice(None)), np.cumsum([len(rows) for rows in new])[:-1])
+        for run, rows in enumerate(new):
+            for m, row in enumerate(distances[run], int(counts[run])):
+                np.copyto(codes[run], m, where=row < nearest[run])
+                np.minimum(nearest[run], row, out=nearest[run])
+            nearest[run, rows] = 0
+        counts[:] = ends
+        if (counts == k).all():
+            return chosen, codes
         for run, rng in enumerate(rngs):
-            nearest[run, chosen[run, : m + 1]] = 0
+            if counts[run] == k:
+                continue
             weights = np.cumsum(nearest[run], dtype=np.float64)
-            at = np.searchsorted(weights, rng.random() * weights[-1], side="right") if weights[-1] > 0 else m + 1
-            chosen[run, m + 1] = min(int(at), len(X) - 1)
-    return chosen, codes
+            if not 0 < weights[-1] < np.inf:  # fewer distinct rows than centers
+                chosen[run, counts[run]] = min(int(counts[run]), len(X) - 1)
+                ends[run] += 1
+                continue
+            drawn = np.minimum(np.searchsorted(weights, rng.random(proposals) * weights[-1], side="right"), len(X) - 1)
+            apart = squares(drawn, drawn)
+            apart[drawn[:, None] == drawn] = 0
+            accepted: list[int] = []
+            for j, level in enumerate(rng.random(proposals) if proposals > 1 else [0.0]):
+                before = float(nearest[run, drawn[j]])
+                if proposals == 1 or level * before < min([before, *apart[j, accepted]]):
+                    accepted.append(j)
+            accepted = accepted[: k - counts[run]]
+            ends[run] += len(accepted)
+            chosen[run, counts[run] : ends[run]] = drawn[accepted]
 
 
 def _k_means(starts: list[np.ndarray], X: np.ndarray) -> np.ndarray:
