@@ -10,7 +10,7 @@ import isoscope
 from isoscope import Chain, InputError
 from isoscope.advising import labels as labels_module
 from isoscope.advising.labels import Labels, nearest_centers, plurality, stratified_folds
-from isoscope.advising.probe import LinearProbe
+from isoscope.advising.linear_probe import LinearProbe
 from isoscope.advising.retrieval import top_k
 from isoscope.transforms.repair import Repair
 from tests.advising.conftest import rows_of, topics

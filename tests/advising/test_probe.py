@@ -10,7 +10,7 @@ from isoscope import AllButTheTop, Center, Chain, ClusterCenter, Standardize, Wh
 from isoscope.advising import labels as labels_module
 from isoscope.advising.candidates import build_candidates
 from isoscope.advising.labels import Labels
-from isoscope.advising.probe import _PENALTIES, LinearProbe, _LabeledRows, predict_with_shared_probes
+from isoscope.advising.linear_probe import _PENALTIES, LinearProbe, _LabeledRows, predict_with_shared_probes
 from isoscope.advising.trials import try_candidates
 from tests.advising.conftest import rows_of, silent, topics
 from tests.conftest import rotation, tolerance

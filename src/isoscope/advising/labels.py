@@ -14,7 +14,7 @@ from sklearn.base import clone
 from isoscope._core.arrays import blocks
 from isoscope._core.errors import NotFoundError, ParameterError, ShapeError, TooFewRowsError, plural, was_dropped
 from isoscope.advising.inference import ExampleScores, Units, v_measure
-from isoscope.advising.probe import LinearProbe, predict_with_shared_probes
+from isoscope.advising.linear_probe import LinearProbe, predict_with_shared_probes
 from isoscope.advising.retrieval import prepare, top_k
 from isoscope.advising.shared_neighbors import find_shared_neighbors
 from isoscope.advising.task import NO_ROWS, Round, Task, check_folds, note_rows, note_sample, read_rows, row_identity

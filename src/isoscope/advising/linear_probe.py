@@ -157,7 +157,8 @@ def predict_with_shared_probes(X: np.ndarray, labels: np.ndarray, repairs: Seque
             family.basis = rest[0].sketch_.scatter
     found: dict[int, np.ndarray] = {}
     for family in families.values():
-        if len(family.members) > 1:
+        is_finite = family.basis is None or np.isfinite(family.basis).all()  # or else its squares overflow
+        if is_finite and len(family.members) > 1:
             moved = X if family.first is None else np.asarray(family.first.transform(X))
             found.update(_predict_family(_LabeledRows(moved, labels, family.basis), family.members))
     return found
