@@ -158,8 +158,8 @@ class _Part:
         return first.steps_ if isinstance(first, Chain) else [first], sketch(first.transform(self._take()))
 
     def _find_directions(self, before: str, total: Sketch) -> Directions:
-        found: Directions = self._share(("directions", before), lambda: principal_directions(total))
-        return found
+        values, components, seen = self._share(("directions", before), lambda: principal_directions(total))
+        return values, components.copy(order="K"), seen  # repairs may keep a view
 
     def _take(self) -> np.ndarray:
         return self.vectors if len(self.rows) == len(self.vectors) else self.vectors[self.rows]

@@ -293,7 +293,7 @@ class Whiten(ClassNamePrefixFeaturesOutMixin, AffineRepair):  # type: ignore[mis
         # shrinkage assigns a variance to unobserved directions, unless it is zero but for rounding
         known = seen | (share * values.mean() > values[0] * d * np.finfo(np.float64).eps)
         weights = np.where(known, 1 / np.sqrt(np.where(known, shrunk, 1)), 0)[:k]
-        self.components_ = components[:k].copy(order="K")  # several repairs can share the array
+        self.components_ = components[:k]
         self.weights_ = weights
         self.shrinkage_ = share
         self.matrix_ = self.components_.T * weights
