@@ -9,7 +9,8 @@ from sklearn.neighbors import KNeighborsClassifier
 import isoscope
 from isoscope import Chain, InputError
 from isoscope.advising import labels as labels_module
-from isoscope.advising.labels import Labels, LinearProbe, plurality, stratified_folds
+from isoscope.advising.labels import Labels, nearest_centers, plurality, stratified_folds
+from isoscope.advising.linear_probe import LinearProbe
 from isoscope.advising.retrieval import top_k
 from isoscope.transforms.repair import Repair
 from tests.advising.conftest import rows_of, topics
@@ -163,3 +164,10 @@ def test_variance_of_votes_on_noise_is_within_its_factor():
         difference = hits[1].astype(float) - hits[0]
         ratios.append(difference.mean() / (difference.std(ddof=1) / np.sqrt(150)))
     assert 1.1 < np.std(ratios) < np.sqrt(Labels.variance_factors["knn"]) * 1.12
+
+
+def test_rows_outside_of_k_means_get_the_nearest_center(rng, monkeypatch):
+    monkeypatch.setattr(labels_module, "_TILE_ROWS", 30)
+    X, centers = rng.standard_normal((100, 6)), rng.standard_normal((3, 5, 6))
+    expected = [np.linalg.norm(X[:, None] - each, axis=2).argmin(axis=1) for each in centers]
+    np.testing.assert_array_equal(nearest_centers(X, centers), expected)

@@ -6,9 +6,14 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
-from isoscope.advising.labels import _PENALTIES, LinearProbe
-from tests.advising.conftest import topics
-from tests.conftest import rotation
+from isoscope import AllButTheTop, Center, Chain, ClusterCenter, Standardize, Whiten, open_store
+from isoscope.advising import labels as labels_module
+from isoscope.advising.candidates import build_candidates
+from isoscope.advising.labels import Labels
+from isoscope.advising.linear_probe import _PENALTIES, LinearProbe, _LabeledRows, predict_with_shared_probes
+from isoscope.advising.trials import try_candidates
+from tests.advising.conftest import rows_of, silent, topics
+from tests.conftest import rotation, tolerance
 
 
 def linear_probe(X, labels, Z):
@@ -112,3 +117,122 @@ def test_leave_one_out_error_of_single_precision_is_bounded(rng):
     narrow = X.astype(np.float32)
     single, double = LinearProbe(narrow, labels), LinearProbe(narrow.astype(np.float64), labels)
     np.testing.assert_allclose(single.left_out, double.left_out, atol=1e-4)
+
+
+SHARING = [
+    Chain(),
+    Center(),
+    AllButTheTop(1),
+    AllButTheTop(3),
+    Whiten(),
+    Whiten(shrinkage=0.5),
+    Whiten(shrinkage=None),
+    Whiten("pca", 9),
+    Whiten("pca", 4),
+    Standardize(),
+    Chain([Standardize(), AllButTheTop(2)]),
+    Chain([Standardize(), Whiten("pca", 5)]),
+]
+
+
+def cloud(rng, dtype):
+    """Return rows with a mean, coordinates of different scales, and labels that no probe predicts perfectly."""
+    X, labels = topics(rng, 700, 24, 5, 0.8)
+    return ((X + 0.7) * np.linspace(0.5, 2, 24)).astype(dtype), labels
+
+
+@pytest.mark.parametrize(("dtype", "least"), [(np.float64, 1.0), (np.float32, 0.998)])
+def test_shared_predictions_equal_those_of_each_repaired_space(rng, dtype, least):
+    X, labels = cloud(rng, dtype)
+    repairs = [repair.fit(X) for repair in SHARING]
+    found = predict_with_shared_probes(X, labels, repairs)
+    assert sorted(found) == list(range(len(repairs)))
+    for i, predicted in found.items():
+        direct = LinearProbe(repairs[i].transform(X), labels).leave_one_out()
+        assert (predicted == direct).mean() >= least, repairs[i]
+    assert 0.3 < (found[0] == labels).mean() < 0.99
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("repair", [AllButTheTop(3), Whiten(), Whiten("pca", 9)])
+def test_shared_scores_equal_the_direct_ones(rng, dtype, repair):
+    X, labels = cloud(rng, dtype)
+    repair.fit(X)
+    rows = _LabeledRows(X, labels, repair.sketch_.scatter)
+    matrix = repair.as_affine()[0]
+    weights = rows.component_weights(matrix)
+    rows.rotate()
+    _, left_out = rows.fit(weights, float(weights @ rows.variances) / matrix.shape[1])
+    direct = LinearProbe(repair.transform(X), labels).left_out
+    np.testing.assert_allclose(left_out, direct, atol=tolerance(dtype) / 10)
+
+
+def test_repairs_that_would_lose_digits_do_not_share_a_probe(rng):
+    """Rounding in the matrix of a repair that removes a coordinate a million times larger than the others."""
+    X, labels = cloud(rng, np.float64)
+    X[:, 7] *= 1e6
+    repairs = [repair.fit(X) for repair in (Chain(), Center(), AllButTheTop(3), Whiten(), Standardize())]
+    found = predict_with_shared_probes(X, labels, repairs)
+    assert sorted(found) == [0, 1]
+    for i, predicted in found.items():
+        direct = LinearProbe(repairs[i].transform(X), labels).leave_one_out()
+        np.testing.assert_array_equal(predicted, direct)
+
+
+def test_shared_probe_of_ill_conditioned_single_precision_is_as_good_as_the_direct_one(rng):
+    X, labels = cloud(rng, np.float64)
+    X[:, 7] *= 1000
+    narrow = X.astype(np.float32)
+    X = narrow.astype(np.float64)
+    repairs = [Chain(), AllButTheTop(1), Whiten()]
+    found = predict_with_shared_probes(narrow, labels, [repair.fit(narrow) for repair in repairs])
+    assert sorted(found) == [0, 1, 2]
+    for i, predicted in found.items():
+        direct = LinearProbe(repairs[i].fit(X).transform(X), labels).leave_one_out()
+        assert (predicted == direct).mean() >= 0.998
+
+
+def test_repairs_of_other_rows_do_not_share_a_probe(rng):
+    X, labels = cloud(rng, np.float64)
+    others = [repair.fit(X[:400]) for repair in (AllButTheTop(1), Whiten(), Whiten("pca", 4))]
+    assert predict_with_shared_probes(X, labels, others) == {}
+
+
+@pytest.mark.parametrize(
+    "repairs",
+    [
+        [Chain()],
+        [Chain(), Standardize()],
+        [Whiten(), ClusterCenter(3, random_state=0)],
+        [Standardize(), Chain([Standardize(), ClusterCenter(3, random_state=0)])],
+    ],
+)
+def test_repairs_without_a_common_basis_do_not_share_a_probe(rng, repairs):
+    X, labels = cloud(rng, np.float64)
+    assert predict_with_shared_probes(X, labels, [repair.fit(X) for repair in repairs]) == {}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_special_rows_do_not_share_a_probe(rng):
+    X, labels = cloud(rng, np.float64)
+    repairs = [Chain().fit(X), Center().fit(X)]
+    with_zeros = X.copy()
+    with_zeros[3] = 0
+    assert predict_with_shared_probes(with_zeros, labels, repairs) == {}
+    assert predict_with_shared_probes(X.astype(np.float16), labels, repairs) == {}
+    assert predict_with_shared_probes(np.ones_like(X), labels, repairs) == {}
+
+
+def test_trials_use_the_shared_probe(rng, monkeypatch):
+    X, of = topics(rng, 120, noise=0.8)
+    task = Labels(rows_of(X), of, "cosine", 4, 0)
+    candidates = build_candidates(8, 120, 0, [Center(), Whiten(), Standardize()])
+    fitted = []
+
+    def count(*arguments):
+        fitted.append(arguments)
+        return LinearProbe(*arguments)
+
+    monkeypatch.setattr(labels_module, "LinearProbe", count)
+    try_candidates(task, open_store(X), candidates, 0, silent)
+    assert len(fitted) == 1  # only Standardize has no partner

@@ -7,7 +7,7 @@ import pytest
 from sklearn.metrics import ndcg_score
 
 from isoscope import Chain
-from isoscope.advising.retrieval import Retrieval, ndcg, recall
+from isoscope.advising.retrieval import Judgments, Retrieval
 from tests.advising.conftest import rows_of
 
 
@@ -54,16 +54,31 @@ def test_the_order_of_documents_does_not_matter(asked, rng):
 
 def test_ndcg_matches_manual_example():
     # relevance 3, 0, 1 at ranks 1…3; 2 was missed: (3 + 1/2)/(3 + 2/log₂3 + 1/2)
-    found, judged = np.asarray([5, 9, 7]), {5: 3.0, 7: 1.0, 8: 2.0}
-    assert ndcg(found, judged) == pytest.approx(3.5 / (3.5 + 2 / np.log2(3)))
-    assert recall(found, judged) == pytest.approx(2 / 3)
+    found, judgments = np.asarray([[5, 9, 7]]), Judgments([{9: 1.0}, {5: 3.0, 7: 1.0, 8: 2.0}], 10)
+    ndcg, recall = judgments.score(found, np.asarray([1]))
+    assert ndcg == pytest.approx([3.5 / (3.5 + 2 / np.log2(3))])
+    assert recall == pytest.approx([2 / 3])
 
 
 def test_only_the_top_ten_count_and_more_answers_can_be_perfect():
-    judged = dict.fromkeys(range(20), 1.0)
-    assert ndcg(np.arange(100), judged) == pytest.approx(1)
-    assert ndcg(np.arange(90, 200), {100: 1.0}) == 0
-    assert recall(np.arange(100), judged) == 1
+    judgments = Judgments([dict.fromkeys(range(20), 1.0), {100: 1.0}], 200)
+    ndcg, recall = judgments.score(np.asarray([np.arange(100), np.arange(90, 190)]), np.asarray([0, 1]))
+    assert ndcg == pytest.approx([1, 0])
+    assert recall.tolist() == [1, 1]
+
+
+def test_lists_are_scored_as_one_by_one(rng):
+    relevant = [
+        {int(row): float(rng.integers(1, 4)) for row in rng.choice(50, rng.integers(1, 30), replace=False)}
+        for _ in range(40)
+    ]
+    lists = np.stack([rng.permutation(50)[:20] for _ in relevant])
+    ndcg, recall = Judgments(relevant, 50).score(lists, np.arange(40))
+    for i, (of, found) in enumerate(zip(relevant, lists.tolist(), strict=True)):
+        gains = [of.get(document, 0.0) / np.log2(rank + 2) for rank, document in enumerate(found[:10])]
+        best = [gain / np.log2(rank + 2) for rank, gain in enumerate(sorted(of.values(), reverse=True)[:10])]
+        assert ndcg[i] == pytest.approx(sum(gains) / sum(best))
+        assert recall[i] == len(of.keys() & set(found)) / len(of)
 
 
 def test_repairs_are_fitted_to_the_entire_corpus(asked):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 import isoscope
 from isoscope import (
@@ -19,9 +20,10 @@ from isoscope import (
 )
 from isoscope.advising.candidates import build_candidates, describe_repair
 from isoscope.advising.labels import Labels
-from isoscope.advising.trials import try_candidates
+from isoscope.advising.trials import _Part, try_candidates
 from isoscope.metrics.cosine import mean_cosine
 from isoscope.stores.sampling import row_keys
+from isoscope.transforms.affine import principal_directions
 from isoscope.transforms.repair import Repair
 from tests.advising.conftest import rows_of, silent, topics
 
@@ -153,3 +155,28 @@ def test_fitting_to_the_source_gives_the_repair_of_an_ordinary_fit(task):
     found = tried(task, given)
     for candidate, repair in zip(found.candidates[1:], found.repairs[1:], strict=True):
         np.testing.assert_allclose(repair.transform(X), candidate.repair.fit(X).transform(X), atol=1e-9)
+
+
+def test_principal_directions_are_computed_once(task, monkeypatch):
+    computed = []
+
+    def count(total):
+        computed.append(total)
+        return principal_directions(total)
+
+    monkeypatch.setattr("isoscope.advising.trials.principal_directions", count)
+    part = _Part(task.rows.vectors, np.arange(len(task.rows)))
+    repairs = [AllButTheTop(1), Whiten(), Whiten("pca", 2)]
+    repairs += [Chain([Standardize(), step]) for step in (AllButTheTop(1), Whiten())]
+    for repair in repairs:
+        fitted, alone = part.fit(repair), clone(repair).fit(task.rows.vectors)
+        np.testing.assert_allclose(fitted.as_affine()[0], alone.as_affine()[0], rtol=1e-9, atol=1e-12)
+    assert len(computed) == 2  # of the vectors and of the standardized vectors
+
+
+def test_fitted_repairs_do_not_share_arrays(task):
+    part = _Part(task.rows.vectors, np.arange(len(task.rows)))
+    first, second = part.fit(Whiten()), part.fit(Whiten())
+    first.components_[:] = 0
+    assert second.components_.any()
+    assert part.fit(AllButTheTop(1)).components_.any()

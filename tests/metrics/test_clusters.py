@@ -10,11 +10,13 @@ from array_api_compat import array_namespace
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
+from sklearn.cluster import KMeans
 from sklearn.metrics import silhouette_samples, silhouette_score
 from threadpoolctl import threadpool_limits
 
 import isoscope
-from isoscope.metrics.clusters import run_lloyd
+from isoscope.metrics import clusters
+from isoscope.metrics.clusters import choose_starts, run_elkan, run_lloyd
 from tests.conftest import DTYPES, memory_for, rotation, tolerance
 
 METRICS = ["euclidean", "cosine"]
@@ -507,19 +509,107 @@ def lloyd(X, centers):
         )
 
 
+@pytest.mark.parametrize("run", [run_lloyd, run_elkan])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("k", [2, 9])
-def test_skipping_distances_does_not_change_the_clusters(k, dtype, rng):
+def test_skipping_distances_does_not_change_the_clusters(run, k, dtype, rng):
     X = rng.standard_normal((400, 5)) + 2 * rng.standard_normal((6, 5))[rng.integers(0, 6, 400)]
     X = (X - X.mean(axis=0)).astype(dtype)
     start = np.append(X[: k - 1], np.full((1, 5), 1e3, dtype), axis=0)  # the last cluster stays empty
     expected, codes = lloyd(X.astype(np.float64), start.astype(np.float64))
-    found, own = run_lloyd(X, start)
+    found, own = run(X, start)
     np.testing.assert_array_equal(own, codes)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_k_means_can_end_when_centers_hardly_move(rng):
+@pytest.mark.parametrize("run", [run_lloyd, run_elkan])
+def test_k_means_can_end_when_centers_hardly_move(run, rng):
     X = rng.standard_normal((2000, 3)).astype(np.float32)
-    early, late = (run_lloyd(X, X[:8], least_move=least)[1] for least in (0.05, 0.0))
+    early, late = (run(X, X[:8], least_move=least)[1] for least in (0.05, 0.0))
     assert 0 < (early != late).mean() < 0.5
+
+
+@pytest.mark.parametrize("share", [0.0, 0.15, 1.0])
+@pytest.mark.parametrize(("dtype", "k"), [(np.float64, 3), (np.float32, 12)])
+def test_k_means_of_many_rows_equals_that_of_scikit_learn(dtype, k, share, rng, monkeypatch):
+    """With any share of distances that are computed one by one, and for several blocks of rows."""
+    monkeypatch.setattr(clusters, "_LARGEST_UNSURE_SHARE", share)
+    monkeypatch.setattr(clusters, "_ROWS_PER_TASK", 200)
+    monkeypatch.setattr(clusters, "_ROWS_PER_PRODUCT", 70)
+    X = (rng.standard_normal((500, 6)) + 3 * rng.standard_normal((k, 6))[rng.integers(0, k, 500)]).astype(dtype)
+    X -= X.mean(axis=0)
+    start = X[rng.choice(500, k, replace=False)]
+    centers, codes = run_elkan(X, start)
+    expected = KMeans(k, init=start, n_init=1, tol=0).fit(X)
+    np.testing.assert_array_equal(codes, expected.labels_)
+    np.testing.assert_allclose(centers, expected.cluster_centers_, rtol=tolerance(dtype), atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_ill_conditioned_rows_are_clustered_as_in_double_precision(dtype, rng):
+    """Clusters that a small coordinate separates, beside one that is a thousand times larger."""
+    group = np.arange(600) % 4
+    X = 0.01 * rng.standard_normal((600, 6))
+    X[:, 0] += 1000 * (group // 2 - 0.5)
+    X[:, 1] += group % 2 - 0.5
+    codes = run_elkan(X.astype(dtype), X[:4].astype(dtype))[1]
+    np.testing.assert_array_equal(codes, group)
+
+
+def test_equal_rows_and_empty_clusters(rng):
+    X = np.repeat(rng.standard_normal((3, 4)), 50, axis=0)
+    centers, codes = run_elkan(X - X.mean(axis=0), np.append(X[::50] - X.mean(axis=0), np.full((2, 4), 50.0), axis=0))
+    np.testing.assert_array_equal(codes, np.repeat([0, 1, 2], 50))
+    np.testing.assert_array_equal(centers[3:], 50)
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_starts_come_with_the_nearest_of_them(dtype, large, rng, monkeypatch):
+    monkeypatch.setattr(clusters, "_MAX_PRODUCTS", 0 if large else 10**9)
+    X = rng.standard_normal((300, 5)).astype(dtype) + 3
+    for chosen, near in zip(*choose_starts(X, 7, [np.random.default_rng(seed) for seed in range(3)]), strict=True):
+        np.testing.assert_array_equal(near, cdist(X, X[chosen]).argmin(axis=1))
+        np.testing.assert_array_equal(run_elkan(X, X[chosen], nearest_start=near)[1], run_elkan(X, X[chosen])[1])
+
+
+def test_rows_chosen_by_rejection_have_the_distribution_of_k_means_plus_plus(monkeypatch):
+    """Pairs and triples of centers, against the exact probabilities for a few rows."""
+    X = np.asarray([[0.0, 0], [0, 1], [3, 0], [0, 5], [4, 4]])
+    squares = cdist(X, X, "sqeuclidean")
+    expected = np.zeros((5, 5, 5))
+    for a in range(5):
+        second = squares[a] / squares[a].sum()
+        for b in np.flatnonzero(second):
+            third = np.minimum(squares[a], squares[b])
+            expected[a, b] = second[b] / 5 * third / third.sum()
+    monkeypatch.setattr(clusters, "_MAX_PRODUCTS", 0)
+    n = 20_000
+    chosen, _ = choose_starts(X, 3, [np.random.default_rng(seed) for seed in range(n)])
+    found = np.zeros((5, 5, 5))
+    np.add.at(found, tuple(chosen.T), 1 / n)
+    np.testing.assert_allclose(found, expected, atol=4 * (expected.max() / n) ** 0.5)
+    assert not found[expected == 0].any()
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_starts_with_fewer_distinct_rows_than_centers(large, monkeypatch, rng):
+    monkeypatch.setattr(clusters, "_MAX_PRODUCTS", 0 if large else 10**9)
+    X = np.repeat(rng.standard_normal((3, 2)), 10, axis=0)
+    chosen, near = choose_starts(X, 5, [np.random.default_rng(seed) for seed in range(4)])
+    assert all(len(np.unique(X[rows], axis=0)) == 3 for rows in chosen)
+    assert near.max() < 5
+
+
+def test_large_inputs_use_compiled_kernels(rng, monkeypatch):
+    monkeypatch.setattr(clusters, "_MAX_PRODUCTS", 4 * 100 * 5)
+    calls = []
+
+    def count(*arguments, **options):
+        calls.append(arguments)
+        return run_elkan(*arguments, **options)
+
+    monkeypatch.setattr(clusters, "run_elkan", count)
+    for n, k in ((100, 4), (101, 4), (500, 6)):  # with more clusters than dimensions, bounds would need much memory
+        run_lloyd(X := rng.standard_normal((n, 5)), X[:k])
+    assert len(calls) == 1

@@ -595,3 +595,131 @@ def count_cosines(bits, shift, first, diagonal, counts, marks, squared, limits, 
             mark = marks[at]
             if mark < limits.shape[0] and squared[i, j] > limits[mark]:
                 beyond[mark] += 1
+
+
+@njit(cache=True, nogil=True, fastmath=_FASTMATH)
+def _narrow_squared_distance(a, b):  # type: ignore[no-untyped-def]
+    """Return ‖a−b‖², summed in the precision of the rows."""
+    total = a[0] - a[0]
+    for p in range(a.shape[0]):
+        step = a[p] - b[p]
+        total += step * step
+    return total
+
+
+@njit(cache=True, nogil=True, fastmath=_FASTMATH)
+def place_rows(products, norms, lengths, rounding, codes, nearest, bounds):  # type: ignore[no-untyped-def]
+    """Find the nearest center of each row, given the products of rows and centers, which are overwritten.
+
+    `nearest` receives an upper bound of the distance to this center, and `bounds` a lower bound of the distance to each
+    other center. `norms` and `lengths` are the squared lengths of rows and centers.
+    """
+    k = products.shape[1]
+    for i in range(products.shape[0]):
+        row, norm = products[i], norms[i]
+        for c in range(k):
+            row[c] = lengths[c] - (row[c] + row[c])
+        own = 0
+        for c in range(1, k):
+            if row[c] < row[own]:
+                own = c
+        zero = norm - norm
+        codes[i] = own
+        nearest[i] = np.sqrt(max(norm + row[own] + rounding * (norm + lengths[own]), zero))
+        for c in range(k):
+            bounds[i, c] = np.sqrt(max(norm + row[c] - rounding * (norm + lengths[c]), zero))
+        bounds[i, own] = np.inf
+
+
+@njit(cache=True, nogil=True, fastmath=_FASTMATH)
+def age_bounds(moves, codes, nearest, bounds, unsure):  # type: ignore[no-untyped-def]
+    """Update the bounds of `place_rows` after each center moved by at most moves[c].
+
+    Return the number of rows to which another center may be nearer, which are written to `unsure`, and the number of
+    such pairs of a row and a center. `unsure` needs one more entry than there are rows.
+    """
+    rows = pairs = 0
+    for i in range(bounds.shape[0]):
+        farthest = nearest[i] + moves[codes[i]]
+        nearest[i] = farthest
+        close = 0
+        for c in range(bounds.shape[1]):
+            value = bounds[i, c] - moves[c]
+            bounds[i, c] = value
+            close += value < farthest
+        unsure[rows] = i
+        rows += close > 0
+        pairs += close
+    return rows, pairs
+
+
+@njit(cache=True, nogil=True, fastmath=_FASTMATH)
+def refresh_bounds(  # type: ignore[no-untyped-def]
+    products, moved, norms, lengths, rounding, codes, nearest, bounds, unsure
+):
+    """Compute the bounds of the centers `moved` again, given their products with the rows, which are overwritten.
+
+    Return the number of rows to which another center may be nearer, which are written to `unsure`.
+    """
+    rows = 0
+    for i in range(products.shape[0]):
+        row, norm, own = products[i], norms[i], codes[i]
+        zero, farthest = norm - norm, nearest[i]
+        for m in range(moved.shape[0]):
+            if moved[m] == own:
+                farthest = np.sqrt(max(norm + lengths[m] - (row[m] + row[m]) + rounding * (norm + lengths[m]), zero))
+        for m in range(moved.shape[0]):
+            row[m] = np.sqrt(max(norm + lengths[m] - (row[m] + row[m]) - rounding * (norm + lengths[m]), zero))
+        for m in range(moved.shape[0]):
+            bounds[i, moved[m]] = row[m]
+        bounds[i, own] = np.inf
+        nearest[i] = farthest
+        close = 0
+        for c in range(bounds.shape[1]):
+            close += bounds[i, c] < farthest
+        unsure[rows] = i
+        rows += close > 0
+    return rows
+
+
+@njit(cache=True, nogil=True, fastmath=_FASTMATH)
+def place_unsure_rows(X, centers, unsure, codes, nearest, bounds):  # type: ignore[no-untyped-def]
+    """Find the nearest center of the rows `unsure`, from the distances to those centers that may be nearer."""
+    for at in range(unsure.shape[0]):
+        i = unsure[at]
+        x, own = X[i], codes[i]
+        best, least = own, _narrow_squared_distance(x, centers[own])
+        to_own = near = np.sqrt(least)
+        for c in range(centers.shape[0]):
+            if bounds[i, c] < near:
+                squared = _narrow_squared_distance(x, centers[c])
+                bounds[i, c] = np.sqrt(squared)
+                if squared < least:
+                    best, least, near = c, squared, bounds[i, c]
+        nearest[i] = near
+        if best != own:
+            bounds[i, own] = to_own
+            bounds[i, best] = np.inf
+            codes[i] = best
+
+
+@njit(cache=True, nogil=True)
+def add_changes(X, before, codes, sums, counts):  # type: ignore[no-untyped-def]
+    """Move the rows whose cluster changed between the sums of clusters; return the number of these rows.
+
+    A row that had no cluster before has −1 in `before`.
+    """
+    changes = 0
+    for i in range(X.shape[0]):
+        old, new = before[i], codes[i]
+        if old == new:
+            continue
+        changes += 1
+        counts[new] += 1
+        for p in range(X.shape[1]):
+            sums[new, p] += X[i, p]
+        if old >= 0:
+            counts[old] -= 1
+            for p in range(X.shape[1]):
+                sums[old, p] -= X[i, p]
+    return changes

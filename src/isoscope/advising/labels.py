@@ -13,12 +13,12 @@ from sklearn.base import clone
 
 from isoscope._core.arrays import blocks
 from isoscope._core.errors import NotFoundError, ParameterError, ShapeError, TooFewRowsError, plural, was_dropped
-from isoscope.advising.clusterings import nearest_center, run_k_means
 from isoscope.advising.inference import ExampleScores, Units, v_measure
+from isoscope.advising.linear_probe import LinearProbe, predict_with_shared_probes
 from isoscope.advising.retrieval import prepare, top_k
 from isoscope.advising.shared_neighbors import find_shared_neighbors
 from isoscope.advising.task import NO_ROWS, Round, Task, check_folds, note_rows, note_sample, read_rows, row_identity
-from isoscope.metrics.clusters import choose_starts
+from isoscope.metrics.clusters import choose_starts, run_elkan
 from isoscope.transforms.affine import Whiten
 from isoscope.transforms.chain import Chain
 
@@ -31,69 +31,7 @@ if TYPE_CHECKING:
     from isoscope.transforms.repair import Repair
 
 
-_PENALTIES = 10.0 ** np.arange(-4, 2)  # relative to the mean variance
-_TILE_ROWS = 1024  # rows of the probe that are processed together, so that intermediate results stay in the cache
-
-
-class LinearProbe:
-    """Ridge regression on one-hot labels 0…c−1, with the penalty that minimizes the leave-one-out error.
-
-    This error has a closed form: the leave-one-out residual of row i is its residual divided by 1 − hᵢ, where hᵢ is the
-    leverage of the row. An iterative probe would stop early in a badly scaled space, and repairs would get credit for
-    better convergence.
-    """
-
-    def __init__(self, X: np.ndarray, labels: np.ndarray):
-        self.unit = float(max(np.abs(X).max(), np.finfo(np.float64).tiny))  # keeps squares in range
-        X = X / self.unit
-        (n, d), c = X.shape, int(labels.max()) + 1
-        parts = list(blocks(n, _TILE_ROWS))
-        self.mean = X.mean(axis=0, dtype=np.float64)
-        self.shares = np.bincount(labels) / n
-        self.coefficients = np.zeros((d, c))
-        self.left_out = np.zeros((n, c)) + self.shares
-        # the sums use float64, and the products per row use the precision of X
-        scatter, class_sums = np.zeros((d, d)), np.zeros((c, d))
-        for part in parts:
-            centered = X[part] - self.mean
-            scatter += centered.T @ centered
-            class_sums += _membership(labels[part], c) @ centered
-            X[part] = centered
-        if not scatter.any():
-            return
-        variances, V = np.linalg.eigh(scatter)
-        variances = np.maximum(variances, 0)
-        along = V.T @ class_sums.T
-        shrunk = 1 / (variances[:, None] + _PENALTIES * float(variances.mean()))
-        each = (shrunk[:, :, None] * along[:, None, :]).reshape(d, -1).astype(X.dtype)
-        narrow_V, narrow_shrunk = V.astype(X.dtype), shrunk.astype(X.dtype)
-        targets = (np.eye(c) - self.shares).astype(X.dtype)
-        leverages, errors = np.empty((n, len(_PENALTIES)), X.dtype), np.zeros(len(_PENALTIES))
-        for part in parts:
-            P = X[part] = X[part] @ narrow_V
-            residuals = (P @ each).reshape(len(P), len(_PENALTIES), c)
-            residuals -= targets[labels[part], None]
-            leverages[part] = (P * P) @ narrow_shrunk
-            squares = np.einsum("ijk,ijk->ij", residuals, residuals)
-            errors += np.sum(squares / np.maximum(1 - 1 / n - leverages[part], 1e-9) ** 2, axis=0, dtype=np.float64)
-        best = int(np.argmin(errors))
-        coefficients = shrunk[:, best, None] * along
-        self.coefficients = V @ coefficients
-        # keep the mean label of all rows: leaving out a row would always make its own label rarer
-        for part in parts:
-            leverage = leverages[part, best, None]
-            fitted = X[part] @ coefficients.astype(X.dtype)
-            self.left_out[part] += (fitted - leverage * targets[labels[part]]) / (1 - leverage)
-
-    def predict(self, Z: np.ndarray) -> np.ndarray:
-        """Return the predicted label of each row of Z."""
-        return np.asarray(np.argmax((Z / self.unit - self.mean) @ self.coefficients + self.shares, axis=1))
-
-    def leave_one_out(self) -> np.ndarray:
-        """Return the label of each row of X as predicted by a probe that was fitted without that row."""
-        return np.asarray(np.argmax(self.left_out, axis=1))
-
-
+_TILE_ROWS = 1024  # rows that are compared with all centers together, so that the scores stay in the cache
 _NEIGHBORS, _CLUSTERINGS = 10, 8
 _MAX_CLUSTERED = 4_000
 
@@ -141,6 +79,7 @@ class Labels(Task):
             )
         self.seed = seed
         self._neighbors: WeakKeyDictionary[Repair, np.ndarray] = WeakKeyDictionary()
+        self._predicted: WeakKeyDictionary[Repair, np.ndarray] = WeakKeyDictionary()
         everything = np.arange(len(self.labels))
         self.units = Units(_independent_examples(len(everything)), folds)
         self.rounds = [Round(None, everything)]
@@ -149,8 +88,10 @@ class Labels(Task):
             self.rounds = [Round(np.setdiff1d(everything, part), part) for part in parts]
 
     def share_work(self, repairs: Sequence[Repair]) -> None:
-        """Find the neighbors of all repairs that share products."""
+        """Find the neighbors and the labels predicted by the probe, of all repairs that share computations."""
         if self.rounds[0].fit_rows is None:
+            predicted = predict_with_shared_probes(self.rows.vectors, self.labels, repairs)
+            self._predicted.update((repairs[position], labels) for position, labels in predicted.items())
             vectors, mean = self.rows.vectors, self.corpus.sketch.mean
             found = find_shared_neighbors(vectors, mean, repairs, _NEIGHBORS, self.metric)
             self._neighbors.update((repairs[position], near) for position, near in found.items())
@@ -161,7 +102,9 @@ class Labels(Task):
         Z = repair.transform(self.rows.vectors[held_out])
         compared = prepare(Z, self.metric)
         if round.fit_rows is None:
-            predicted = LinearProbe(Z, truth).leave_one_out()
+            predicted = self._predicted.pop(repair, None)
+            if predicted is None:
+                predicted = LinearProbe(Z, truth).leave_one_out()
             lists = self._neighbors.pop(repair, None)
             if lists is None:
                 lists = top_k(compared, compared, _NEIGHBORS, self.metric, exclude_self=True)
@@ -184,16 +127,23 @@ class Labels(Task):
         clustered, others = np.sort(shuffled[:_MAX_CLUSTERED]), np.sort(shuffled[_MAX_CLUSTERED:])
         some, rest = Z[clustered], Z[others]
         rngs = [np.random.default_rng((self.seed, start)) for start in range(_CLUSTERINGS)]
-        starts = [some[chosen] for chosen in choose_starts(some, min(k, len(some)), rngs)]
         codes = np.empty((_CLUSTERINGS, len(Z)), np.int64)
-        for run, (centers, own) in enumerate(run_k_means(some, starts)):
-            codes[run, clustered], codes[run, others] = own, nearest_center(rest, centers)
+        centers = []
+        for run, (chosen, near) in enumerate(zip(*choose_starts(some, min(k, len(some)), rngs), strict=True)):
+            found, codes[run, clustered] = run_elkan(some, some[chosen], nearest_start=near)
+            centers.append(found)
+        codes[:, others] = nearest_centers(rest, np.stack(centers))
         return codes
 
 
-def _membership(labels: np.ndarray, classes: int) -> csr_array:
-    """Return the matrix whose product with an array is the sum of its rows for each class."""
-    return csr_array((np.ones(len(labels)), (labels, np.arange(len(labels)))), shape=(classes, len(labels)))
+def nearest_centers(X: np.ndarray, centers: np.ndarray) -> np.ndarray:
+    """Return the index of the nearest center for each clustering and row; `centers` has shape (clusterings, k, d)."""
+    halves = np.einsum("ijk,ijk->ij", centers, centers) / 2
+    flat, codes = centers.reshape(-1, X.shape[1]).T, np.empty((len(centers), len(X)), np.int64)
+    for part in blocks(len(X), _TILE_ROWS):
+        scores = halves - (X[part] @ flat).reshape(-1, *halves.shape)
+        codes[:, part] = scores.argmin(axis=2).T
+    return codes
 
 
 def _independent_examples(m: int) -> csr_array:

@@ -96,6 +96,8 @@ class Retrieval(Task):
         self._note_links()
         rng = np.random.default_rng(seed)
         self.order = rng.permutation(len(rows))  # equally similar documents are ranked in random order
+        self._shuffled = rows.vectors[self.order]
+        self._judgments = Judgments(relevant, len(rows))
         self._tiles = list(blocks(len(rows), _TILE_ROWS))
         everything = np.arange(len(queries))
         self.rounds = [Round(None, everything)]
@@ -113,21 +115,19 @@ class Retrieval(Task):
 
     def score(self, repair: Repair, round: Round) -> dict[str, ExampleScores]:
         """Return each query's nDCG@10 and recall@100."""
-        documents = np.concatenate(
-            [prepare(repair.transform(self.rows.vectors[self.order[part]]), self.metric) for part in self._tiles]
-        )
+        documents = np.empty(0)
+        for part in self._tiles:
+            tile = prepare(repair.transform(self._shuffled[part]), self.metric)
+            if part.start == 0:
+                documents = np.empty((len(self._shuffled), tile.shape[1]), tile.dtype)
+            documents[part] = tile
         queries = prepare(repair.transform(self.queries[round.examples]), self.metric)
         return self.score_lists(self.order[top_k(queries, documents, RECALL_DEPTH, self.metric)], round.examples)
 
     def score_lists(self, lists: np.ndarray, examples: np.ndarray) -> dict[str, ExampleScores]:
         """Return nDCG@10 and recall@100 of ranked lists of documents, one for each of these queries."""
-        judged = [self.relevant[query] for query in examples]
-        return {
-            "ndcg@10": ExampleScores(np.asarray([ndcg(found, of) for found, of in zip(lists, judged, strict=True)])),
-            "recall@100": ExampleScores(
-                np.asarray([recall(found, of) for found, of in zip(lists, judged, strict=True)])
-            ),
-        }
+        gains, recalls = self._judgments.score(lists, examples)
+        return {"ndcg@10": ExampleScores(gains), "recall@100": ExampleScores(recalls)}
 
 
 def _query_links(queries: np.ndarray, relevant: list[dict[int, float]], rows: Rows) -> csr_array:
@@ -143,24 +143,41 @@ def _query_links(queries: np.ndarray, relevant: list[dict[int, float]], rows: Ro
     return csr_array((np.ones(len(query)), (query, column)), shape=(len(queries), len(judged) + len(queries)))
 
 
-def ndcg(found: np.ndarray, judged: dict[int, float], depth: int = NDCG_DEPTH) -> float:
-    """Return the normalized discounted cumulative gain of a ranked list; a document's gain is its relevance.
+class Judgments:
+    """The relevance of documents 0…n−1 for each query, to score ranked lists of documents.
 
-    >>> ndcg(np.array([7, 3]), {3: 1.0})
-    0.6309297535714575
+    >>> Judgments([{3: 1.0}], 9).score(np.array([[7, 3]]), np.array([0]))
+    (array([0.63092975]), array([1.]))
     """
-    gains = [judged.get(document, 0.0) for document in found[:depth].tolist()]
-    best = sorted(judged.values(), reverse=True)[:depth]
-    return _dcg(gains) / _dcg(best)
+
+    def __init__(self, relevant: list[dict[int, float]], n: int):
+        self.n = n
+        queries = np.repeat(np.arange(len(relevant)), [len(of) for of in relevant])
+        places = queries * n + np.asarray([document for of in relevant for document in of], np.int64)
+        order = np.argsort(places)
+        self._places = places[order]
+        self._gains = np.asarray([gain for of in relevant for gain in of.values()], np.float64)[order]
+        best = np.zeros((len(relevant), NDCG_DEPTH))
+        for row, of in zip(best, relevant, strict=True):
+            gains = sorted(of.values(), reverse=True)[:NDCG_DEPTH]
+            row[: len(gains)] = gains
+        self._best, self._counts = _discounted_gain(best), np.bincount(queries, minlength=len(relevant))
+
+    def score(self, lists: np.ndarray, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the normalized discounted cumulative gain at 10, and the share of relevant documents, of each list.
+
+        A document's gain is its relevance.
+        """
+        places = queries[:, None] * self.n + lists
+        at = np.minimum(np.searchsorted(self._places, places), len(self._places) - 1)
+        found = self._places[at] == places
+        gains = np.where(found, self._gains[at], 0.0)[:, :NDCG_DEPTH]
+        return _discounted_gain(gains) / self._best[queries], found.sum(axis=1) / self._counts[queries]
 
 
-def recall(found: np.ndarray, judged: dict[int, float]) -> float:
-    """Return the share of the relevant documents that were found."""
-    return len(judged.keys() & found.tolist()) / len(judged)
-
-
-def _dcg(gains: list[float]) -> float:
-    return float(np.sum(np.asarray(gains) / np.log2(np.arange(2, len(gains) + 2))))
+def _discounted_gain(gains: np.ndarray) -> np.ndarray:
+    """Return the discounted cumulative gain of each row of gains."""
+    return np.asarray(np.sum(gains / np.log2(np.arange(2, gains.shape[1] + 2)), axis=1))
 
 
 def retrieval_task(

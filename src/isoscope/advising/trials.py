@@ -19,7 +19,7 @@ from isoscope.engines.engine import sketch
 from isoscope.metrics.clusters import silhouette
 from isoscope.metrics.cosine import mean_cosine
 from isoscope.metrics.spectra import isoscore
-from isoscope.transforms.affine import AffineRepair
+from isoscope.transforms.affine import AffineRepair, principal_directions
 from isoscope.transforms.chain import Chain
 from isoscope.transforms.clustered import ClusterCenter
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from isoscope.advising.task import Task
     from isoscope.sketching.sketch import Sketch
     from isoscope.stores.store import Store
+    from isoscope.transforms.affine import Directions
     from isoscope.transforms.repair import Repair
 
 _SHAPE_ROWS = 4_000  # the largest number of rows to measure, and to fit on
@@ -132,12 +133,12 @@ class _Part:
     def fit(self, unfitted: Repair) -> Repair:
         """Return a copy of the repair, fitted to these rows.
 
-        Affine repairs learn from the sketch. Clusters, and the sketch of the vectors before the last step of a chain,
-        are computed only once.
+        Affine repairs learn from the sketch. Its principal directions, clusters, and the sketch of the vectors before
+        the last step of a chain are computed only once.
         """
         repair: Repair = clone(unfitted)
         if isinstance(repair, AffineRepair):
-            return repair.fit(self.sketch)
+            return repair._fit_with(self.sketch, lambda: self._find_directions("", self.sketch))
         if isinstance(repair, ClusterCenter) and repair.clusterer == "kmeans" and isinstance(repair.random_state, int):
             settings = {name: getattr(repair, name) for name in ("n_clusters", "sample", "random_state")}
             clusters: ClusterCenter = self._share(
@@ -145,8 +146,9 @@ class _Part:
             )
             return clusters if type(repair) is ClusterCenter else repair._fit_to_clusters(clusters, self._take())
         if _is_affine_chain(repair) and len(repair.steps) > 1 and len(self.rows) == self.sketch.n:
-            first, total = self._share(repr(repair.steps[:-1]), lambda: self._fit_first_steps(repair))
-            return repair._fit_last(first, total)
+            before = repr(repair.steps[:-1])
+            first, total = self._share(before, lambda: self._fit_first_steps(repair))
+            return repair._fit_last(first, total, lambda: self._find_directions(before, total))
         repair.fit(self._take())
         return repair
 
@@ -154,6 +156,10 @@ class _Part:
         steps = chain.steps[:-1]
         first = self.fit(steps[0] if len(steps) == 1 else Chain(steps))
         return first.steps_ if isinstance(first, Chain) else [first], sketch(first.transform(self._take()))
+
+    def _find_directions(self, before: str, total: Sketch) -> Directions:
+        values, components, seen = self._share(("directions", before), lambda: principal_directions(total))
+        return values, components.copy(order="K"), seen  # repairs may keep a view
 
     def _take(self) -> np.ndarray:
         return self.vectors if len(self.rows) == len(self.vectors) else self.vectors[self.rows]

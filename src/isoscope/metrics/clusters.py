@@ -30,7 +30,7 @@ from isoscope._core.arrays import (
 from isoscope._core.errors import ParameterError
 from isoscope._core.pairs import MAX_MEMORY, cluster_distances, scale_to_safe_range, weighted_distances
 from isoscope._core.random import check_seed
-from isoscope._core.threads import map_in_threads
+from isoscope._core.threads import map_in_threads, run_all
 
 if TYPE_CHECKING:
     from isoscope._core.arrays import Array, Groups
@@ -38,6 +38,10 @@ if TYPE_CHECKING:
 
 _MAX_ITERATIONS = 300  # iterations of k-means
 _ROWS_PER_TASK = 4096  # rows that one thread places at a time
+_ROWS_PER_PRODUCT = 1024  # rows that are multiplied with all centers at a time, so that the products stay in the cache
+_LARGEST_UNSURE_SHARE = 0.15  # of the pairs of rows and centers; a distance takes about six times as long as a product
+_MAX_PRODUCTS = 2**25  # per iteration of k-means without compiled kernels
+_PROPOSALS = 16  # rows that k-means++ proposes per step if there are many
 _MAX_COLUMNS = 256  # clusters whose distance sums are computed at the same time
 
 
@@ -217,26 +221,61 @@ def _score_clusterings(X: np.ndarray, clusterings: list[np.ndarray], max_memory:
 
 def kmeans_plus_plus(X: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
     """Return k row numbers chosen by k-means++; the first m of them can start k-means with m clusters."""
-    return np.asarray(choose_starts(X, k, [rng])[0])
+    return np.asarray(choose_starts(X, k, [rng])[0][0])
 
 
-def choose_starts(X: np.ndarray, k: int, rngs: list[np.random.Generator]) -> np.ndarray:
-    """Return k row numbers chosen by k-means++ for each generator; the rows are read once per step for all of them."""
-    centered = X - X.mean(axis=0)
+def choose_starts(X: np.ndarray, k: int, rngs: list[np.random.Generator]) -> tuple[np.ndarray, np.ndarray]:
+    """Return k row numbers chosen by k-means++ for each generator, and the nearest of them (0 … k − 1) for each row.
+
+    The rows are read once per step for all generators. In large inputs, a step chooses several rows by rejection: rows
+    are proposed in proportion to the squared distances from earlier centers, and accepted with the share of it that the
+    centers chosen in the same step leave. The rows then have the distribution of k-means++.
+    """
+    proposals = _PROPOSALS if X.size * k > _MAX_PRODUCTS else 1
+    mean = X.mean(axis=0)
+    is_centered = proposals > 1 and len(X) * float(mean @ mean) < 0.01 * float(np.vdot(X, X))
+    centered = X if is_centered else X - mean  # a copy of many rows takes longer than the first distances
     norms = np.einsum("ij,ij->i", centered, centered)
     chosen = np.empty((len(rngs), k), np.int64)
     chosen[:, 0] = [int(rng.integers(len(X))) for rng in rngs]
-    nearest = np.full((len(rngs), len(X)), np.inf)
-    for m in range(1, k):
-        last = chosen[:, m - 1]
-        squares = norms + norms[last, None] - 2 * (centered[last] @ centered.T)
-        nearest = np.minimum(nearest, np.maximum(squares, 0))
+    nearest, codes = np.full((len(rngs), len(X)), np.inf, X.dtype), np.zeros((len(rngs), len(X)), np.int32)
+    counts, ends = np.zeros(len(rngs), np.int64), np.ones(len(rngs), np.int64)
+
+    def squares(rows: np.ndarray, others: slice | np.ndarray) -> np.ndarray:
+        """Return the squared distances of some centered rows and others."""
+        found = norms[others] + norms[rows, None] - 2 * (centered[rows] @ centered[others].T)
+        return np.asarray(np.maximum(found, 0, out=found))
+
+    while True:
+        new = [chosen[run, counts[run] : ends[run]] for run in range(len(rngs))]
+        distances = np.split(squares(np.concatenate(new), slice(None)), np.cumsum([len(rows) for rows in new])[:-1])
+        for run, rows in enumerate(new):
+            for m, row in enumerate(distances[run], int(counts[run])):
+                np.copyto(codes[run], m, where=row < nearest[run])
+                np.minimum(nearest[run], row, out=nearest[run])
+            nearest[run, rows] = 0
+        counts[:] = ends
+        if (counts == k).all():
+            return chosen, codes
         for run, rng in enumerate(rngs):
-            nearest[run, chosen[run, :m]] = 0
+            if counts[run] == k:
+                continue
             weights = np.cumsum(nearest[run], dtype=np.float64)
-            at = np.searchsorted(weights, rng.random() * weights[-1], side="right") if weights[-1] > 0 else m
-            chosen[run, m] = min(int(at), len(X) - 1)
-    return chosen
+            if not 0 < weights[-1] < np.inf:  # fewer distinct rows than centers
+                chosen[run, counts[run]] = min(int(counts[run]), len(X) - 1)
+                ends[run] += 1
+                continue
+            drawn = np.minimum(np.searchsorted(weights, rng.random(proposals) * weights[-1], side="right"), len(X) - 1)
+            apart = squares(drawn, drawn)
+            apart[drawn[:, None] == drawn] = 0
+            accepted: list[int] = []
+            for j, level in enumerate(rng.random(proposals) if proposals > 1 else [0.0]):
+                before = float(nearest[run, drawn[j]])
+                if proposals == 1 or level * before < min([before, *apart[j, accepted]]):
+                    accepted.append(j)
+            accepted = accepted[: k - counts[run]]
+            ends[run] += len(accepted)
+            chosen[run, counts[run] : ends[run]] = drawn[accepted]
 
 
 def _k_means(starts: list[np.ndarray], X: np.ndarray) -> np.ndarray:
@@ -257,9 +296,11 @@ def run_lloyd(X: np.ndarray, centers: np.ndarray, *, least_move: float = 0.0) ->
 
     It ends if no row changes its cluster, if the squared moves of all centers add up to at most `least_move`, or after
     scikit-learn's maximum number of iterations. A row is compared with all centers only if they moved so far that
-    another center may be nearer (Hamerly, 2010), so that late iterations are cheap.
+    another center may be nearer (Hamerly, 2010), so that late iterations are cheap. Large inputs use `run_elkan`.
     """
     n, k = len(X), len(centers)
+    if k <= X.shape[1] and X.size * k > _MAX_PRODUCTS:
+        return run_elkan(X, centers, least_move=least_move)
     norms = np.einsum("ij,ij->i", X, X)
     codes, nearest, second = np.full(n, -1), np.full(n, np.inf, X.dtype), np.zeros(n, X.dtype)
     sums, counts = np.zeros(centers.shape), np.zeros(k)
@@ -306,6 +347,72 @@ def run_lloyd(X: np.ndarray, centers: np.ndarray, *, least_move: float = 0.0) ->
         others[farthest] = np.max(moves[numbers[:, 0] != farthest], initial=0)
         nearest += moves[codes]
         second -= others[codes]
+        if float(moves @ moves) <= least_move:
+            break
+    return centers, codes
+
+
+def run_elkan(
+    X: np.ndarray, centers: np.ndarray, *, least_move: float = 0.0, nearest_start: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Run k-means on centered rows as `run_lloyd` does, with compiled kernels.
+
+    A lower bound of the distance of each row and center (Elkan, 2003) excludes most distances in later iterations. If
+    it excludes too few, the products of the rows and all moved centers take less time than the remaining distances.
+    `nearest_start` is the nearest of the first centers for each row, if known.
+    """
+    from isoscope._core import kernels
+
+    n, k = len(X), len(centers)
+    X, centers = np.ascontiguousarray(X), centers.astype(X.dtype)
+    norms = np.einsum("ij,ij->i", X, X)
+    rounding = X.dtype.type(16 * np.finfo(X.dtype).eps)
+    slack = 2 * rounding * np.sqrt(norms.max())  # of a bound that is the sum of rounded moves
+    codes, nearest, bounds = np.full(n, -1), np.full(n, np.inf, X.dtype), np.empty((n, k), X.dtype)
+    sums, counts = np.zeros(centers.shape), np.zeros(k, np.int64)
+    moved, moves = np.arange(k), np.zeros(k, X.dtype)
+
+    def place(part: slice) -> None:
+        own = codes[part], nearest[part], bounds[part]
+        rows = X[part]
+        if nearest[part.start] == np.inf:
+            for each in blocks(len(rows), _ROWS_PER_PRODUCT):
+                products = rows[each] @ centers.T
+                kernels.place_rows(products, norms[part][each], lengths, rounding, *(of[each] for of in own))
+            return
+        unsure = np.empty(len(rows) + 1, np.int64)
+        count, pairs = kernels.age_bounds(moves + slack, *own, unsure)
+        if count + pairs > _LARGEST_UNSURE_SHARE * len(rows) * len(moved):
+            count, some = 0, np.empty(_ROWS_PER_PRODUCT + 1, np.int64)
+            for each in blocks(len(rows), _ROWS_PER_PRODUCT):
+                products = rows[each] @ centers[moved].T
+                more = kernels.refresh_bounds(
+                    products, moved, norms[part][each], lengths[moved], rounding, *(of[each] for of in own), some
+                )
+                unsure[count : count + more] = some[:more] + each.start
+                count += more
+        kernels.place_unsure_rows(rows, centers, unsure[:count], *own)
+
+    parts = list(blocks(n, _ROWS_PER_TASK))
+    for _ in range(_MAX_ITERATIONS):
+        before, lengths = codes.copy(), np.einsum("ij,ij->i", centers, centers)
+        if nearest_start is None:
+            run_all(map_in_threads(place, parts, len(parts)))
+        else:
+            codes[:], nearest_start = nearest_start, None
+        if not kernels.add_changes(X, before, codes, sums, counts):
+            break
+        changed = before != codes
+        touched = np.zeros(k, bool)
+        touched[codes[changed]] = True
+        touched[before[changed & (before >= 0)]] = True
+        moved = np.flatnonzero(touched & (counts > 0))  # an empty cluster keeps its center
+        previous = centers[moved]
+        centers = centers.copy()
+        centers[moved] = sums[moved] / counts[moved, None]
+        steps = centers[moved] - previous
+        moves = np.zeros(k, X.dtype)
+        moves[moved] = np.sqrt(np.einsum("ij,ij->i", steps, steps))
         if float(moves @ moves) <= least_move:
             break
     return centers, codes

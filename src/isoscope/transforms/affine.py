@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -18,6 +19,8 @@ from isoscope.transforms.repair import FLOATS, Repair, as_store, check_rows, is_
 if TYPE_CHECKING:
     from isoscope._core.arrays import Array
     from isoscope.transforms.export import Graph
+
+Directions = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class AffineRepair(Repair):
@@ -66,17 +69,22 @@ class AffineRepair(Repair):
         self.n_features_in_ = found.d
         return found
 
-    def _learn_from(self, total: Sketch) -> Self:
+    def _fit_with(self, total: Sketch, directions: Callable[[], Directions]) -> Self:
+        """Fit to a sketch; `directions` returns its `principal_directions`, which several repairs can share."""
+        self._check_parameters()
+        return self._learn_from(self._sketch_input(total, reset=True), directions)
+
+    def _learn_from(self, total: Sketch, directions: Callable[[], Directions] | None = None) -> Self:
         if total.n < self._least_rows:
             raise TooFewRowsError(
                 f"{type(self).__name__} needs at least {self._least_rows} vectors, but got n_samples = {total.n}"
             )
-        self._learn(total)
+        self._learn(total, directions or (lambda: principal_directions(total)))
         self.sketch_ = total
         self.mean_ = total.mean
         return self
 
-    def _learn(self, total: Sketch) -> None:
+    def _learn(self, total: Sketch, directions: Callable[[], Directions]) -> None:
         """Compute the fitted arrays other than the mean."""
 
     def _apply(self, xp: Any, X: Array) -> Array:
@@ -149,7 +157,7 @@ class Standardize(OneToOneFeatureMixin, AffineRepair):  # type: ignore[misc]
 
     _map = "Standardize"
 
-    def _learn(self, total: Sketch) -> None:
+    def _learn(self, total: Sketch, directions: Callable[[], Directions]) -> None:
         check_range(total)
         deviation = np.sqrt(np.diag(total.scatter) / total.n)
         still = deviation <= _rounding(total)
@@ -193,7 +201,7 @@ class AllButTheTop(OneToOneFeatureMixin, AffineRepair):  # type: ignore[misc]
         if self.n_components != "auto" and not is_count(self.n_components):
             raise ParameterError(f'n_components is {self.n_components!r}: need "auto" or a non-negative integer')
 
-    def _learn(self, total: Sketch) -> None:
+    def _learn(self, total: Sketch, directions: Callable[[], Directions]) -> None:
         d = total.d
         k = max(1, round(d / 100)) if self.n_components == "auto" else int(self.n_components)
         if k > min(total.n - 1, d) and self.n_components != "auto":
@@ -201,7 +209,7 @@ class AllButTheTop(OneToOneFeatureMixin, AffineRepair):  # type: ignore[misc]
                 f"n_components is {k}: {total.n} vectors of {d} dimensions have at most {min(total.n - 1, d)} "
                 "components"
             )
-        _, components, seen = principal_directions(total)
+        _, components, seen = directions()
         self.components_ = components[:k][seen[:k]]
         self._update_derived()
 
@@ -274,12 +282,12 @@ class Whiten(ClassNamePrefixFeaturesOutMixin, AffineRepair):  # type: ignore[mis
         if not (share is None or (share == "auto" if isinstance(share, str) else number and 0 <= float(share) <= 1)):
             raise ParameterError(f'shrinkage is {self.shrinkage!r}: need "auto", None or a number from 0 to 1')
 
-    def _learn(self, total: Sketch) -> None:
+    def _learn(self, total: Sketch, directions: Callable[[], Directions]) -> None:
         d = total.d
         k = d if self.n_components is None else int(self.n_components)
         if k > d:
             raise ParameterError(f"n_components is {k} but the vectors have only {d} dimensions")
-        values, components, seen = principal_directions(total)
+        values, components, seen = directions()
         share = ledoit_wolf(total) if self.shrinkage == "auto" else float(self.shrinkage or 0)
         shrunk = (1 - share) * values + share * values.mean()
         # shrinkage assigns a variance to unobserved directions, unless it is zero but for rounding
@@ -303,7 +311,7 @@ class Whiten(ClassNamePrefixFeaturesOutMixin, AffineRepair):  # type: ignore[mis
         return self.matrix_
 
 
-def principal_directions(total: Sketch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def principal_directions(total: Sketch) -> Directions:
     """Return the variances, largest first, the principal directions as rows, and a mask of variances above rounding."""
     check_range(total)
     values, vectors = np.linalg.eigh(total.scatter / total.n)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -16,6 +17,7 @@ from isoscope.transforms.repair import FLOATS, Repair, as_store, check_rows, is_
 if TYPE_CHECKING:
     from isoscope._core.arrays import Array
     from isoscope.engines.engine import Engine
+    from isoscope.transforms.affine import Directions
     from isoscope.transforms.export import Graph
 
 
@@ -68,10 +70,10 @@ class Chain(Repair):
         self.steps_ = steps
         return self
 
-    def _fit_last(self, fitted: list[Repair], total: Sketch) -> Self:
-        """Fit the last step to the sketch of the vectors that the other steps, which are fitted, return."""
+    def _fit_last(self, fitted: list[Repair], total: Sketch, directions: Callable[[], Directions]) -> Self:
+        """Fit the last step, an affine repair, to the sketch of the vectors that the other, fitted steps return."""
         self._check_parameters()
-        self.steps_ = [*fitted, clone(self.steps[-1]).fit(total)]
+        self.steps_ = [*fitted, clone(self.steps[-1])._fit_with(total, directions)]
         self.n_features_in_ = self.steps_[0].n_features_in_
         return self
 
