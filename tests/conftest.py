@@ -17,6 +17,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from isoscope._core.threads import thread_count
+from tests.blas import limit_blas
+
+limit_blas()
 
 VECTORS = Path(__file__).parent / "vectors"
 

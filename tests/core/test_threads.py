@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from isoscope._core.threads import map_in_threads, single_threaded_blas, thread_count
+from tests.blas import StandIn
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
@@ -67,3 +70,11 @@ def test_last_of_two_threads_restores_blas_threads():
     assert thread_count() == before == max(pools)
     with single_threaded_blas():
         assert min(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas") == 1
+
+
+def test_in_the_tests_blas_has_one_thread_and_isoscope_those_of_the_environment():
+    real = [pool["num_threads"] for pool in threadpool_info() if pool["internal_api"] in ("openblas", "mkl")]
+    assert set(real) <= {1}
+    assert thread_count() == StandIn.threads
+    if sys.platform == "linux" and (chosen := os.environ.get("OPENBLAS_NUM_THREADS")):
+        assert thread_count() == min(int(chosen), len(os.sched_getaffinity(0)))
