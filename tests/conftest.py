@@ -9,6 +9,7 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -123,6 +124,17 @@ class Library(NamedTuple):
 
     def __repr__(self) -> str:
         return self.name
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep what jax compiles for the next run, as numba does: jax compiles each operation for each shape."""
+    cache = getattr(config, "cache", None)
+    if cache is not None and find_spec("jax"):
+        import jax
+
+        jax.config.update("jax_compilation_cache_dir", str(cache.mkdir("jax")))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 def _libraries() -> list[Any]:
