@@ -2,7 +2,7 @@
 PYTHON ?= python3
 PIP = bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-# Two test processes run at once. torch and scikit-learn get one core each; otherwise their threads compete. Bytecode is
+# Several test processes run at once. torch and scikit-learn get one core each; otherwise their threads compete. Bytecode is
 # written even if PYTHONDONTWRITEBYTECODE is set: without it, each worker compiles all tests again in every run.
 ONE_EACH = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=2 PYTHONDONTWRITEBYTECODE=
 
@@ -11,8 +11,9 @@ ONE_EACH = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=2 PYTHONDONTWRITEBYTECODE=
 demo: .venv-demo/done
 	.venv-demo/bin/isoscope demo
 
-# mypy runs beside the tests; if it finds errors, they are printed last. make test [WORKERS=4]
-WORKERS = 2
+# mypy runs beside the tests; if it finds errors, they are printed last. Without WORKERS, the load of the machine and its
+# free memory set the number of test processes: two to six. make test [WORKERS=4]
+WORKERS = $(shell $(PYTHON) tools/workers.py || echo 2)
 test: .venv-test/done
 	.venv-test/bin/ruff check .
 	.venv-test/bin/ruff format --check .
