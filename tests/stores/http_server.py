@@ -57,8 +57,8 @@ class FileServer:
             if self.cut is not None and len(body) > self.cut and self.cuts > 0:
                 self.cuts -= 1
                 body, request.close_connection = body[: self.cut], True
+            self.sent += len(body)  # before the client has the body and looks at this number
             request.wfile.write(body)
-            self.sent += len(body)
 
 
 @contextmanager
