@@ -93,13 +93,16 @@ def near_duplicates(
 
 def pair_p_values(distances: np.ndarray, typical: float, n: int, d: int) -> np.ndarray:
     """Return the p-value of each pair of a row and a neighbor; 1 for exact copies and for distant pairs."""
-    chances = _p_values(distances, typical, n, d)
-    chances[(distances <= 0) | (distances > CLOSE_SHARE * typical)] = 1.0
+    close = (distances > 0) & (distances <= CLOSE_SHARE * typical)
+    some = close.any(axis=1)
+    chances = np.ones(distances.shape)
+    if some.any():
+        chances[some] = np.where(close[some], _p_values(distances, some, typical, n, d), 1.0)
     return chances
 
 
-def _p_values(distances: np.ndarray, typical: float, n: int, d: int) -> np.ndarray:
-    """Return, for each distance, the probability that a row has a neighbor this close by chance.
+def _p_values(distances: np.ndarray, asked: np.ndarray, typical: float, n: int, d: int) -> np.ndarray:
+    """Return, for each distance of the `asked` rows, the probability that a row has a neighbor this close by chance.
 
     The density is estimated twice: from the ten nearest neighbors, which works inside small clusters, and from all
     neighbors, which outnumber a group of near-duplicates. If all neighbors of a row are very near, the density is
@@ -107,8 +110,9 @@ def _p_values(distances: np.ndarray, typical: float, n: int, d: int) -> np.ndarr
     """
     k = distances.shape[1]
     scales = [_DENSITY_NEIGHBORS, k] if k >= 2 * _DENSITY_NEIGHBORS else [k]
-    chances = np.ones(distances.shape)
-    unknown = np.ones(len(distances), bool)
+    own = distances[asked]
+    chances = np.ones(own.shape)
+    unknown = np.ones(len(own), bool)
     middle = float(d)
     for scale in scales:
         inner, outer = distances[:, scale // 2 - 1], distances[:, scale - 1]
@@ -116,11 +120,11 @@ def _p_values(distances: np.ndarray, typical: float, n: int, d: int) -> np.ndarr
         with np.errstate(divide="ignore", invalid="ignore"):
             dimension = np.minimum((1 / np.arange(scale // 2, scale)).sum() / np.log(outer / inner), d)
         middle = float(np.median(dimension[known])) if known.any() else float(d)
-        dimension = np.minimum(dimension[known], middle)
-        likely = _probability_within(distances[known] / outer[known, None], dimension[:, None], scale - 1)
+        dimension, outer, known = np.minimum(dimension[asked], middle), outer[asked], known[asked]
+        likely = _probability_within(own[known] / outer[known, None], dimension[known, None], scale - 1)
         chances[known] = np.minimum(chances[known], len(scales) * likely)
         unknown &= ~known
-    chances[unknown] = _probability_within(2 * distances[unknown] / max(typical, 1e-300), middle, n - 1)
+    chances[unknown] = _probability_within(2 * own[unknown] / max(typical, 1e-300), middle, n - 1)
     return chances
 
 
