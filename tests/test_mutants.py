@@ -88,6 +88,7 @@ def test_all_mutants_of_a_module_compile(mutators):
         compile(mutant.source, mutant.path, "exec")
 
 
+@pytest.mark.heavy
 def test_mutants_are_spread_by_code_lines(mutants):
     chosen = mutants.choose(mutants.ROOT, 60, 0, ["stores", "_io"])
     counts = {name: sum(mutants.package_of(mutant.path) == name for mutant in chosen) for name in ("stores", "_io")}
@@ -226,6 +227,7 @@ def test_other():
         assert psutil.Process(int(pid.read_text())).status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.heavy
 def test_a_test_that_always_fails_kills_nothing(mutants, toy, capsys):
     (toy / "tests" / "core" / "test_other.py").write_text(
         "import isoscope._core.toy\n\ndef test_other():\n    assert 0\n"
@@ -236,12 +238,14 @@ def test_a_test_that_always_fails_kills_nothing(mutants, toy, capsys):
     assert "fails without a mutant: tests/core/test_other.py::test_other\n" in capsys.readouterr().out
 
 
+@pytest.mark.heavy
 def test_tests_that_cannot_run_end_the_check(mutants, toy):
     (toy / "pyproject.toml").write_text("[tool.pytest.ini_options]\naddopts = '--no-such-option'\n")
     with pytest.raises(SystemExit, match=r"pytest tests/core/test_other.py .* exits with 4 without a mutant"):
         run(mutants, toy)
 
 
+@pytest.mark.heavy
 def test_no_mutant_starts_after_the_time_limit(mutants, toy, capsys):
     outcomes, code = run(mutants, toy, minutes=0)
     assert set(outcomes.values()) == {None}
@@ -249,6 +253,7 @@ def test_no_mutant_starts_after_the_time_limit(mutants, toy, capsys):
     assert "3 mutants were not run" in capsys.readouterr().out
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_check_leaves_nothing_behind(toy, tmp_path, number):
     shutil.copytree(TOOLS, toy / "tools")
