@@ -473,7 +473,7 @@ class Study(ABC):
 
     @abstractmethod
     def arms(self, setting: Setting) -> list[Arm]:
-        """Return the arms in the order in which they run; arms that provide an overview come first."""
+        """Return the arms in the order in which they run, starting with those that give an overview of the results."""
 
     @abstractmethod
     def outcome(self, setting: Setting, results: Results) -> Outcome:
