@@ -180,7 +180,7 @@ class Rows:
 
 
 class RowsTally(Tally):
-    """A tally of the rows with the needed numbers, which increase, a random sample, and the sketch of all rows."""
+    """A tally that collects the needed rows (numbers in ascending order), a random sample, and the sketch of all."""
 
     def __init__(self, needed: np.ndarray, size: int, seed: int, store: Store):
         self.needed, self.name, self.drops_rows = needed, store.name, store.drops_rows
