@@ -73,7 +73,7 @@ def test_official_glue_folder_is_read(tmp_path):
     assert read_glue("stsb", tmp_path).train.labels.tolist() == [5, 0.5]
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason="the data sets are not beside the repository")
+@pytest.mark.skipif(not DATA.is_dir(), reason="the datasets are not beside the repository")
 @pytest.mark.parametrize(
     ("name", "train", "dev", "last"),
     [

@@ -469,7 +469,7 @@ class Study(ABC):
 
     @abstractmethod
     def data_sets(self, setting: Setting) -> Sequence[str]:
-        """Return the names of the data sets that the arms read; a run checks them before it starts."""
+        """Return the names of the datasets that the arms read; a run checks them before it starts."""
 
     @abstractmethod
     def arms(self, setting: Setting) -> list[Arm]:
