@@ -103,7 +103,7 @@ calibration: .venv-bench/done
 calibration-full: .venv-bench/done
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv-bench/bin/python benchmarks/calibration.py $(RUNS) $(if $(DATA),--data $(DATA)) --full
 
-# The advisor on real models and data sets (an hour, most of it embedding); writes the tables in docs/advisor.md.
+# The advisor on real models and datasets (an hour, most of it embedding); writes the tables in docs/advisor.md.
 # make advisor DATA=folder MODELS=folder VECTORS=folder
 advisor: .venv-bench/done
 	.venv-bench/bin/python benchmarks/advisor_data.py $(DATA) $(MODELS) $(VECTORS)

@@ -3,7 +3,7 @@
 python benchmarks/advisor.py VECTORS --page docs/advisor.md
 
 VECTORS is the output folder of benchmarks/advisor_data.py. Each table is the result of the command shown above it. The
-recommended repair is then scored on a part of the data set that the advisor has not seen.
+recommended repair is then scored on a part of the dataset that the advisor has not seen.
 """
 
 from __future__ import annotations

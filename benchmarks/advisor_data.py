@@ -1,4 +1,4 @@
-"""Embed the advisor's data sets with a sentence encoder and with a language model.
+"""Embed the advisor's datasets with a sentence encoder and with a language model.
 
 Each text is truncated at 128 tokens and embedded as the mean of its token states in the model's last layer. The vectors
 of the sentence encoder are normalized to unit length, as in its training.

@@ -141,8 +141,8 @@ def fit_lines(n: int) -> list[str]:
         print(lines[-1], flush=True)
     return [
         f"This table compares fitting to {n:,}×768 float32 vectors with one `syrk` call on the same data. The target "
-        "refers to `ssyrk` (float32), as a user would call it. `dsyrk` (float64) is shown for comparison; the "
-        "time to convert the data to float64 is not included.",
+        "is relative to `ssyrk` (float32), which a user would call for these vectors. `dsyrk` (float64) is shown for "
+        "comparison; the time to convert the data to float64 is not included.",
         "",
         "| call | isoscope | ssyrk | ratio to ssyrk | target: at most | dsyrk | ratio to dsyrk |",
         "|---|---|---|---|---|---|---|",

@@ -50,7 +50,7 @@ class Results:
 
 
 def read_vectors(folder: Path) -> dict[tuple[str, str], np.ndarray]:
-    """Return the vectors by data set and model; a variant is part of the name of its model."""
+    """Return the vectors by dataset and model; a variant is part of the name of its model."""
     found = {}
     for path in sorted(folder.glob("*.parquet")):
         dataset, _, model = path.stem.rpartition("-")
@@ -63,7 +63,7 @@ def read_vectors(folder: Path) -> dict[tuple[str, str], np.ndarray]:
 
 
 def derive_seed(*parts: object) -> int:
-    """Return a seed that depends on all parts, so that the splits of two data sets or models are independent."""
+    """Return a seed that depends on all parts, so that the splits of two datasets or models are independent."""
     return zlib.crc32(repr(parts).encode())
 
 
@@ -219,7 +219,7 @@ def _kind(old: str, new: str) -> str:
 
 
 def example(vectors: dict[tuple[str, str], np.ndarray], dataset: str = "cranfield-docs") -> str:
-    """Return the table of answers on one data set: known changes of MiniLM vectors."""
+    """Return the table of answers on one dataset: known changes of MiniLM vectors."""
     X = vectors[dataset, "minilm"]
     n = len(X) // 2
     order = np.random.default_rng(0).permutation(len(X))

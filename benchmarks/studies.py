@@ -2,7 +2,7 @@
 
     python benchmarks/studies.py --page docs/performance.md
 
-Vectors with the shape of the polarity data set (10,662×384 in float32) are optimized as in the study. After some
+Vectors with the shape of the polarity dataset (10,662×384 in float32) are optimized as in the study. After some
 updates, the same vectors are scored in turn by isoscope, and by scikit-learn's silhouette_score with IsoScore 2.0.1.
 The results are medians over these updates. The time that an update itself takes is also reported.
 """

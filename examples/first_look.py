@@ -1,4 +1,4 @@
-"""Measure four generated data sets and explain the numbers.
+"""Measure four generated datasets and explain the numbers.
 
 python examples/first_look.py
 """
@@ -11,7 +11,7 @@ import isoscope
 
 
 def make_data(n: int = 2000, d: int = 384, seed: int = 0) -> dict[str, np.ndarray]:
-    """Return an isotropic data set and three data sets with typical properties of real embeddings."""
+    """Return an isotropic dataset and three datasets with typical properties of real embeddings."""
     rng = np.random.default_rng(seed)
     noise = rng.standard_normal((n, d), dtype=np.float32)
     rogue = noise + np.where(np.arange(d) < 3, 25, 0).astype(np.float32)
@@ -59,7 +59,7 @@ def main() -> None:
     columns = {name: measure(X) for name, X in make_data().items()}
     width = max(len(row) for row in next(iter(columns.values())))
     widths = {name: max(len(name), *(len(value) for value in values.values())) for name, values in columns.items()}
-    print("2,000 vectors with 384 dimensions in each data set\n")
+    print("2,000 vectors with 384 dimensions in each dataset\n")
     print(" " * width, *(name.rjust(widths[name]) for name in columns), sep="   ")
     for row in next(iter(columns.values())):
         print(row.ljust(width), *(values[row].rjust(widths[name]) for name, values in columns.items()), sep="   ")

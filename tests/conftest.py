@@ -1,4 +1,4 @@
-"""Fixtures of all tests: array libraries, data sets, the papers' vectors, one tolerance."""
+"""Fixtures of all tests: array libraries, datasets, the papers' vectors, one tolerance."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ LEAD = f"""# Gallery
 These pages were made from the example vectors that come with isoscope: 1,750 definitions from WordNet, embedded by two
 layers of all-MiniLM-L6-v2. `{FIVE}` and `{SIX}` are in the folder `isoscope/demo` of the installed package;
 `{BOTH}` contains both, with a column `layer`. Every page is one HTML file that loads nothing from the network.
-`make gallery` makes them again.
+`make gallery` regenerates the pages.
 """
 
 

@@ -59,7 +59,7 @@ SHARED_NAMES = {
     "finetune": "the function, and its command",
     "measure": "measurements of a store, and of the arms of each study",
     "outcome": "the tables and figures of each study",
-    "registry": "the data sets of the studies, and the models with known cosines",
+    "registry": "the datasets of the studies, and the models with known cosines",
     "same": "the function, and its commands",
     "repair": "the base class of repairs, and the commands fit, apply and fix",
     "run": "a resumable run of embed, and of a study",

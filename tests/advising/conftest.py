@@ -1,4 +1,4 @@
-"""Small data sets with a task, and a repair that records what it was fitted to."""
+"""Small datasets with a task, and a repair that records what it was fitted to."""
 
 from __future__ import annotations
 

@@ -434,7 +434,7 @@ WRONG = {
     "nothing.csv does not exist": {"task": "nothing.csv"},
     "label applies only to a file of your own": {"label": "mood"},
     "seeds is 20241116, which would start more than 1000 runs": {"seeds": 20241116},
-    "weight is 2: set it in the regularizer object itself": {"regularizer": CosReg(), "weight": 2},
+    "weight is 2, but regularizer is an object: set weight in that object": {"regularizer": CosReg(), "weight": 2},
     "select is False, but regularizer 'cosreg' has no such option": {"regularizer": "cosreg", "select": False},
     "zeta is 0.9, but regularizer 'cosreg' has no such option": {"regularizer": "cosreg", "zeta": 0.9},
     "layer is 1, but regularizer 'none' has no such option": {"layer": 1},

@@ -73,7 +73,7 @@ def test_official_glue_folder_is_read(tmp_path):
     assert read_glue("stsb", tmp_path).train.labels.tolist() == [5, 0.5]
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason="the data sets are not beside the repository")
+@pytest.mark.skipif(not DATA.is_dir(), reason="the datasets are not beside the repository")
 @pytest.mark.parametrize(
     ("name", "train", "dev", "last"),
     [
@@ -181,7 +181,10 @@ WRONG = {
     "no column with a common name for labels, only index, text": ["index\ttext", "0\ta", "1\tb"],
     "no column with a common name for texts, only a, label": ["a\tlabel", "0\t1", "1\t0"],
     "2 rows, too few to hold out a share of 0.1: pass a dev file": ["text\tlabel", "a\t1", "b\t0"],
-    "40 different labels in 40 rows: need classes that repeat": ["text\tlabel", *(f"x\tname {i}" for i in range(40))],
+    "40 different labels in 40 rows: need classes with several rows": [
+        "text\tlabel",
+        *(f"x\tname {i}" for i in range(40)),
+    ],
 }
 
 

@@ -461,7 +461,7 @@ def test_more_restarts_never_increase_inertia(rng):
         found = [spread(X, restarts) for restarts in (1, 2, 5, 20)]
         assert (np.diff(found) <= 1e-9).all()
         improved += found[-1] < found[0]
-    assert improved > 0  # one start is worse for 49 of 60 data sets, so this fails once in 10 million seeds
+    assert improved > 0  # one start is worse for 49 of 60 datasets, so this fails once in 10 million seeds
 
 
 @pytest.mark.usefixtures("one_thread")

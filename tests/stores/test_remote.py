@@ -442,7 +442,7 @@ def test_object_store(scheme, request, formats):
 
 @pytest.fixture
 def hub(server, monkeypatch):
-    """Hugging Face's API for one data set, on the loopback interface."""
+    """Hugging Face's API for one dataset, on the loopback interface."""
     hub = require("huggingface_hub")
     files, address = server
     commit = "0" * 40

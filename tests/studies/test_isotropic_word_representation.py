@@ -247,7 +247,7 @@ def test_train_splits_do_not_overlap_scored_data(places):
     assert len({tuple(each.first) for each in splits}) == 3
 
 
-@pytest.mark.skipif(not (SHARED / "sick").is_dir(), reason="needs the data sets in ../shared/data")
+@pytest.mark.skipif(not (SHARED / "sick").is_dir(), reason="needs the datasets in ../shared/data")
 @pytest.mark.parametrize("name", SIMILARITIES)
 def test_at_most_a_tenth_of_scored_sentences_are_in_the_train_split(name):
     data = DataSource(SHARED)

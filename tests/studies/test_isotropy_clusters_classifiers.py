@@ -44,7 +44,7 @@ def _sentence(rng, words):
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """Folders as the data sets are laid out: 40 sentences, 30 pairs, and a few words with their classes."""
+    """Folders as the datasets are laid out: 40 sentences, 30 pairs, and a few words with their classes."""
     folder = tmp_path_factory.mktemp("data")
     rng = np.random.default_rng(0)
     (folder / "mr").mkdir()
@@ -281,7 +281,7 @@ def test_from_the_hub(tmp_path, monkeypatch):
     assert [found.classes[i] for i in found.targets] == ["contradiction", "entailment"]
 
 
-@pytest.mark.skipif(not (SHARED / "rte").is_dir(), reason="needs the data sets in ../shared/data")
+@pytest.mark.skipif(not (SHARED / "rte").is_dir(), reason="needs the datasets in ../shared/data")
 @pytest.mark.parametrize(
     ("task", "texts", "items"), [("rte", 4523, 2490), ("mrpc", 7052, 3668), ("polarity", 10662, 10662)]
 )

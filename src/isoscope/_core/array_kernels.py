@@ -29,7 +29,7 @@ def pair_kernels(n: int) -> Any:
 
 
 def sum_kernels(size: int) -> Any:
-    """Return the module whose kernels sum up this number of values: this one, or `kernels`."""
+    """Return the module whose kernels sum this number of values: this one, or `kernels`."""
     return _kernels(compiled=size > MAX_VALUES)
 
 
@@ -101,7 +101,7 @@ def keep_nearest_of_both(
 
 
 def _keep(values: np.ndarray, first: int, distances: np.ndarray, indices: np.ndarray) -> None:
-    """Keep the k smallest of the `distances` and the values in each row; of equal ones, those with the lowest index."""
+    """Merge new values into the k smallest `distances` of each row; among ties, keep those with the lowest index."""
     k = distances.shape[1]
     numbers = np.broadcast_to(np.arange(first, first + values.shape[1]), values.shape)
     values, numbers = np.concatenate([distances, values], axis=1), np.concatenate([indices, numbers], axis=1)

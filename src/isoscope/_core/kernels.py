@@ -705,7 +705,7 @@ def place_unsure_rows(X, centers, unsure, codes, nearest, bounds):  # type: igno
 
 @njit(cache=True, nogil=True)
 def add_changes(X, before, codes, sums, counts):  # type: ignore[no-untyped-def]
-    """Move the rows whose cluster changed between the sums of clusters; return the number of these rows.
+    """Update the sums and counts of the clusters for the rows that changed their cluster; return their number.
 
     A row that had no cluster before has −1 in `before`.
     """

@@ -32,8 +32,8 @@ _TERMS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
     (
         "Random data",
-        "Independent vectors without a preferred direction, as many and with as many dimensions as yours. What they "
-        "show is chance.",
+        "Independent vectors without a preferred direction, with the same number of rows and dimensions as yours. What "
+        "they show is due to chance.",
         ("audit",),
     ),
     (

@@ -67,7 +67,7 @@ def describe_worst_group(audit: GroupedAudit, *, with_source: bool = False) -> t
 
 
 def describe_left_out(audit: GroupedAudit) -> str:
-    """Return how many rows were not measured; rows of groups that are listed as not measured are part of them."""
+    """Return, as text, how many rows were not measured, including the rows of skipped groups."""
     if audit.skipped:
         return f"{audit.left_out:,} rows in total, including those of the groups that were not measured"
     return f"{audit.left_out:,} rows that belong to none of these groups"

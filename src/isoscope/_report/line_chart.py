@@ -226,7 +226,7 @@ def _vertical_scale(curves: Sequence[GroupCurve]) -> Scale:
 
 
 def _drop_outliers(values: np.ndarray) -> np.ndarray:
-    """Return the values without the few that would make the chart several times as high as the others need."""
+    """Return the values without the few outliers that would stretch the value axis to a multiple of its length."""
     if len(values) < _MIN_SCALE_VALUES:
         return values
     ordered = values[np.argsort(np.abs(values - np.median(values)), kind="stable")]

@@ -38,7 +38,7 @@ class _Variant(NamedTuple):
 
 
 class _Layer(NamedTuple):
-    """Rows whose products are added to those of earlier layers, and the repairs that need no later layer."""
+    """Rows whose products are added to those of earlier layers, and the repairs whose products are then complete."""
 
     rows: np.ndarray
     variants: list[_Variant]

@@ -180,7 +180,7 @@ class Rows:
 
 
 class RowsTally(Tally):
-    """A tally of the rows with the needed numbers, which increase, a random sample, and the sketch of all rows."""
+    """A tally that collects the needed rows (numbers in ascending order), a random sample, and the sketch of all."""
 
     def __init__(self, needed: np.ndarray, size: int, seed: int, store: Store):
         self.needed, self.name, self.drops_rows = needed, store.name, store.drops_rows
@@ -251,7 +251,7 @@ def read_rows(
     size = limit_sample_size(size, store.dim, 2 * store.dtype.itemsize)  # the rows, and their repaired copies
     tally = (engine or LocalEngine()).tally(RowsTally(np.unique(needed), size, seed, store), store, progress)
     if not tally.sketch.n:
-        raise MissingValueError(f"all rows of {store.name} are incomplete or all zeros: need at least one other row")
+        raise MissingValueError(f"all rows of {store.name} are incomplete or all zeros: need at least one usable row")
     sample = tally.sampler.sample()
     others = ~np.isin(sample.rows, needed)
     joined = np.concatenate([*(vectors for _, vectors in tally.found), sample.vectors[others]])

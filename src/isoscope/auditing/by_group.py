@@ -166,7 +166,7 @@ class GroupTally(Tally):
             self._count(code, rows)
 
     def share(self, first: int, rows: int) -> tuple[np.ndarray, int, np.ndarray]:
-        """Return the codes of these rows, the number of the first row, and the count of earlier rows in each group."""
+        """Return these rows' group codes, the first row's number, and the number of earlier rows in each group."""
         at, before = self._last_share if self._last_share[0] <= first else (0, np.zeros_like(self._before))
         between = self._codes[at:first]  # shares are requested in order, so each row is counted once
         before = before + np.bincount(between[between >= 0], minlength=len(before))

@@ -144,7 +144,7 @@ class FirstPassTally(Tally):
     def result(self, name: str) -> FirstPass:
         """Return the sums, the sample and the types; `name` is the name of the data in error messages."""
         if not self.total.n and self.settings.zeros == "drop":
-            raise MissingValueError(f"all rows of {name} are incomplete or all zeros: need at least one other row")
+            raise MissingValueError(f"all rows of {name} are incomplete or all zeros: need at least one usable row")
         if not self.total.n:
             raise MissingValueError(f"{name} has no finite rows: need at least one row without NaN or infinity")
         self.finish()

@@ -57,7 +57,7 @@ def separate_rows(rows: np.ndarray, least: int, rng: np.random.Generator) -> Sep
 
 
 def held_out_gap(rows: np.ndarray, parts: np.ndarray, rng: np.random.Generator) -> float:
-    """Return the mean gap between two parts over folds, along the direction that separates the rows of the others."""
+    """Return the mean gap between two parts over folds; the direction for each fold is fitted to the other folds."""
     folds = np.zeros(len(rows), np.int64)
     for part in (parts, ~parts):
         at = rng.permutation(np.flatnonzero(part))

@@ -22,7 +22,7 @@ CLUSTER_COUNTS = range(2, 16)
 MIN_SILHOUETTE = 0.1
 """Below this silhouette, the rows count as one cluster (Cai et al.)."""
 CLUSTER_NULLS = 49
-"""The number of null samples that the data must exceed; 1 in 50 data sets without clusters is then flagged."""
+"""The number of null samples that the data must exceed; 1 in 50 datasets without clusters is then flagged."""
 MIN_UNIMODAL_KURTOSIS = 1.5
 """Just below 189/125, the smallest kurtosis of a unimodal distribution."""
 LID_SEARCH_ROWS = 5_000

@@ -79,7 +79,7 @@ class Access:
 
 
 def _files_of(path: Path) -> Iterator[Path]:
-    """Yield what a folder or a glob pattern contains: matches, and the symbolic links in folders."""
+    """Yield the matches of a glob pattern, or the symbolic links inside a folder."""
     folders = [path] if path.is_dir() else []
     if not path.exists() and glob.has_magic(str(path)):
         for match in glob.iglob(str(path), recursive=True):

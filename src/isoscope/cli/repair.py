@@ -97,8 +97,8 @@ _ComponentsOption = Annotated[
     typer.Option(
         rich_help_panel=METHOD,
         metavar="NUMBER",
-        help="For all-but-the-top and cluster-null: number of principal components to remove (all-but-the-top: or "
-        "auto). For whiten: number of components to keep.",
+        help="For all-but-the-top and cluster-null: number of principal components to remove; all-but-the-top also "
+        "accepts auto. For whiten: number of components to keep.",
     ),
 ]
 _ClustersOption = Annotated[
@@ -111,14 +111,28 @@ _ClustersOption = Annotated[
 ]
 _ClustererOption = Annotated[
     str | None,
-    typer.Option(rich_help_panel=METHOD, metavar="NAME", help="For cluster-center and cluster-null: kmeans or gmm."),
+    typer.Option(
+        rich_help_panel=METHOD,
+        metavar="NAME",
+        help="For cluster-center and cluster-null: clustering method, kmeans or gmm.",
+    ),
 ]
 _AxesOption = Annotated[
-    str | None, typer.Option("--method", rich_help_panel=METHOD, metavar="NAME", help="For whiten: zca or pca.")
+    str | None,
+    typer.Option(
+        "--method",
+        rich_help_panel=METHOD,
+        metavar="NAME",
+        help="For whiten: zca (keep the original axes) or pca (use the principal components as axes).",
+    ),
 ]
 _ShrinkageOption = Annotated[
     str | None,
-    typer.Option(rich_help_panel=METHOD, metavar="SHARE", help="For whiten: auto, none, or a number from 0 to 1."),
+    typer.Option(
+        rich_help_panel=METHOD,
+        metavar="SHARE",
+        help="For whiten: shrinkage of the covariance, as auto, none, or a number from 0 to 1.",
+    ),
 ]
 
 

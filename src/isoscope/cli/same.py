@@ -81,7 +81,7 @@ def same(
         typer.Option(
             rich_help_panel=METHOD,
             metavar="BY",
-            help="How to match rows: by ids, by text, by rows (their numbers), none, or auto.",
+            help="How to match rows: ids, text, rows (by row number), none (do not match), or auto.",
         ),
     ] = Pair.auto,
     tolerance: Annotated[

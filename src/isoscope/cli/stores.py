@@ -96,7 +96,7 @@ def sketch(
     workers: WorkersOption = None,
     max_memory: MaxMemoryOption = None,
 ) -> None:
-    """Sum up a space in one pass over its rows, for large sources.
+    """Summarize a space in one pass over its rows, for large sources.
 
     A sketch contains the exact part of an audit: IsoScore, anisotropy, mean cosine and effective rank. Saved sketches
     can be added in Python, and isoscope same compares them.

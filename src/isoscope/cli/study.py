@@ -177,7 +177,7 @@ def run(
         typer.Option(
             rich_help_panel=INPUT,
             metavar="DIR",
-            help="Folder that contains one folder per data set.",
+            help="Folder that contains one folder per dataset.",
             show_default="download from the Hub",
         ),
     ] = None,

@@ -124,8 +124,8 @@ def match_rows(old: Side, new: Side, pairing: Pairing, missing: Missing) -> RowM
     if pairing == "rows":
         if len(old.store) != len(new.store):
             raise ParameterError(
-                f"{old.name} has {len(old.store):,} rows and {new.name} has {len(new.store):,}: pairing by row "
-                "number needs equally many rows; pair by id instead"
+                f"{old.name} has {len(old.store):,} rows and {new.name} has {len(new.store):,}: matching by row "
+                "number needs the same number of rows; match by id instead"
             )
         numbers = np.arange(len(old.store))
         return RowMatch("rows", numbers, numbers, numbers, [])
@@ -133,7 +133,7 @@ def match_rows(old: Side, new: Side, pairing: Pairing, missing: Missing) -> RowM
         absent = [side.name for side in (old, new) if side.store is not None and role not in side.store.columns]
         if absent and pairing == role:
             column = "ids" if role == "ids" else "texts"
-            raise NotFoundError(f"{absent[0]} has no {column} to pair its rows by: name the column, or use --pair none")
+            raise NotFoundError(f"{absent[0]} has no {column} to match rows by: name the column, or use --pair none")
         if not absent:
             match = _match_by(role, old, new, missing)
             if match is not None:
@@ -142,7 +142,7 @@ def match_rows(old: Side, new: Side, pairing: Pairing, missing: Missing) -> RowM
                 raise NotFoundError(f"{old.name} and {new.name} have no {_NOUNS[role]} in common: check the column")
     if _are_equal(old.store, new.store):
         numbers = np.arange(len(old.store))
-        note = "Rows are matched by row number: the two have equally many rows, and 100 compared rows are equal."
+        note = "Rows are matched by row number: the two have the same number of rows, and 100 compared rows are equal."
         return RowMatch("rows", numbers, numbers, numbers, [note])
     return None
 
@@ -154,7 +154,7 @@ _CHECKED_ROWS = 100
 
 
 def _are_equal(old: Store, new: Store) -> bool:
-    """Return whether two stores have equally many rows, and equal vectors in 100 of them across the whole store."""
+    """Return whether two stores have the same number of rows, and equal vectors in 100 rows across the store."""
     if len(old) != len(new) or not len(old):
         return False
     rows = np.unique(np.linspace(0, len(old) - 1, _CHECKED_ROWS).astype(np.int64))

@@ -158,7 +158,7 @@ def compress(
         trials = try_candidates(task, candidates, keep, settings.seed, report)
         if len(trials.candidates) == 1:  # only the unchanged vectors
             name, reason = next(iter(trials.left_out.items()))
-            raise InputError(f"no candidate could be fitted, such as {name}: {reason}")
+            raise InputError(f"none of the candidates could be fitted; {name}: {reason}")
         compression = Compression.of(store, task, trials, settings, total, measure)
         if isinstance(task, NeighborRecall) and len(task.corpus.rows) + len(task) < total:
             compression.confirm(lambda chosen, of: confirm(task, chosen, of, store, running, report), trials)

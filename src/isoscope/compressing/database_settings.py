@@ -38,7 +38,7 @@ def database_settings(trial: CompressionTrial, d: int, metric: Metric) -> list[D
 
 
 class _Storage:
-    """What a database stores: the width of its vectors, the metric between them, and how they are made."""
+    """How a database stores compressed vectors: their width, their metric and their preprocessing."""
 
     def __init__(self, quantizer: Quantizer, d: int, metric: Metric, oversampling: int):
         self.precision, self.scale = quantizer.precision, quantizer.scale

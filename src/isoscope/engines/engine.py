@@ -252,7 +252,7 @@ def sketch(
     progress: bool | Progress | None = None,
     engine: Any = "local",
 ) -> Sketch:
-    """Return the `Sketch` of a data set of any size, computed in one pass on all cores.
+    """Return the `Sketch` of a dataset of any size, computed in one pass on all cores.
 
     Parameters
     ----------

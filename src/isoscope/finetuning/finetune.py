@@ -408,7 +408,7 @@ def _check_options(regularizer: str | Regularizer, options: dict[str, Any]) -> N
                 raise ParameterError(
                     f"{name} is {value!r}, but regularizer {regularizer!r} has no such option: omit it"
                 )
-            raise ParameterError(f"{name} is {value!r}: set it in the regularizer object itself")
+            raise ParameterError(f"{name} is {value!r}, but regularizer is an object: set {name} in that object")
 
 
 def _check_extra() -> None:

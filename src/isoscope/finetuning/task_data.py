@@ -342,7 +342,7 @@ def _class_names(table: TableBatch, labels: Sequence[Any]) -> tuple[str, ...]:
     names = {_format_label(value) for value in labels} - {""}
     if len(names) > max(20, len(labels) // 2):
         raise ParameterError(
-            f"{table.path} has {len(names)} different labels in {len(labels)} rows: need classes that repeat; "
+            f"{table.path} has {len(names)} different labels in {len(labels)} rows: need classes with several rows; "
             'choose another column, or set measure="spearman" (--measure spearman) if the labels are grades'
         )
     are_integers = all(name.removeprefix("-").isdecimal() for name in names)

@@ -129,7 +129,7 @@ class Regularizer(nn.Module):  # type: ignore[misc]
         return f"weight={self.weight:g}"
 
     def _see_states(self, states: torch.Tensor) -> None:
-        """Count these states as seen."""
+        """Add these states to the counts of seen calls and rows."""
         self.seen += 1
         self.rows_seen += len(states)
 

@@ -242,7 +242,7 @@ def choose_starts(X: np.ndarray, k: int, rngs: list[np.random.Generator]) -> tup
     counts, ends = np.zeros(len(rngs), np.int64), np.ones(len(rngs), np.int64)
 
     def squares(rows: np.ndarray, others: slice | np.ndarray) -> np.ndarray:
-        """Return the squared distances of some centered rows and others."""
+        """Return the squared distances from some centered rows to others."""
         found = norms[others] + norms[rows, None] - 2 * (centered[rows] @ centered[others].T)
         return np.asarray(np.maximum(found, 0, out=found))
 

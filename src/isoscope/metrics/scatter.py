@@ -1,4 +1,4 @@
-"""The centered scatter matrix of a data set, its traces and its eigenvalues, computed without overflow."""
+"""The centered scatter matrix of a dataset, its traces and its eigenvalues, computed without overflow."""
 
 from __future__ import annotations
 

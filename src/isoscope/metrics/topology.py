@@ -1,4 +1,4 @@
-"""The 0-dimensional persistence barcode of a data set, and its entropy."""
+"""The 0-dimensional persistence barcode of a dataset, and its entropy."""
 
 from __future__ import annotations
 

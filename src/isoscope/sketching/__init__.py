@@ -1,1 +1,1 @@
-"""Sketches: sums over rows, computed in one pass, from which a data set of any size is measured."""
+"""Sketches: sums over rows, computed in one pass, from which a dataset of any size is measured."""

@@ -1,4 +1,4 @@
-"""Summarize a data set of any size in one pass by sums over rows: a few d-vectors and one d×d matrix.
+"""Summarize a dataset of any size in one pass by sums over rows: a few d-vectors and one d×d matrix.
 
 A sketch holds every sum over rows that a measurement needs. The sums are taken about the mean, so that a large mean
 costs no precision. Parts can be summarized separately, on any number of threads or machines, and then added.
@@ -124,7 +124,7 @@ def _holds_chunks(source: list[Any]) -> bool:
 
 @dataclass(eq=False)
 class Sketch:
-    """The sums over the rows of a data set from which most measurements can be computed.
+    """The sums over the rows of a dataset from which most measurements can be computed.
 
     ``a + b`` is the sketch of the rows of both, and ``Sketch()`` is the sketch of no rows.
 
@@ -189,7 +189,7 @@ class Sketch:
         missing : {"error", "drop"}
             Raise an error for rows with NaN or infinity, or leave them out and count them.
         first : int
-            The number of the chunk's first row in the data set, for error messages.
+            The number of the chunk's first row in the dataset, for error messages.
         blocks : int, optional
             The largest number of blocks of groups to keep, each with a (d, d) matrix. By default 20, or fewer above
             1,000 dimensions.

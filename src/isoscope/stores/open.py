@@ -100,7 +100,7 @@ def open_store(
         - the address of a database: ``"postgresql://user@host/db?table=docs"``, ``"qdrant:PATH#collection"``,
           ``"lancedb:PATH#table"``, ``"chroma:PATH#collection"``, ``"duckdb:FILE#table"``,
           ``"duckdb:FILE?query=SELECT …"``, or ``"milvus:FILE.db#collection"``;
-        - a Lance data set: a folder whose name ends in `.lance`;
+        - a Lance dataset: a folder whose name ends in `.lance`;
         - an (n, d) array from any library, or a list of lists;
         - a data frame of pandas, polars, DuckDB, Modin or another library that narwhals supports, a pyarrow Table, or
           a `datasets.Dataset`;

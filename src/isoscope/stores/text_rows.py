@@ -353,7 +353,7 @@ def _tidy_names(head: list[str]) -> list[str]:
 
 
 def _warn_of_counted_cells(form: _CellLines, head: list[str], rows: list[list[str]]) -> None:
-    """Warn if the first line counts 0, 1, 2, …, and so may be names or a vector, or if the first column counts rows."""
+    """Warn if the first line is 0, 1, 2, … (names or a vector), or if the first column looks like row numbers."""
     cells = [cell.strip() for cell in head]
     if cells == [str(i) for i in range(len(cells))]:
         meaning = "column names; if it is a vector, add a line with names before it"

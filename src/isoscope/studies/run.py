@@ -136,7 +136,7 @@ def compare_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str
 
 
 def merge_settings(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings to write; they also include models and data sets that only earlier arms used."""
+    """Return the settings to write; they also include models and datasets that only earlier arms used."""
     if old is None:
         return dict(new)
     return {**new, **{kind: {**old.get(kind, {}), **new[kind]} for kind in ("models", "weights", "data")}}
@@ -204,7 +204,7 @@ def run_study(
     models : sequence of str or path, optional
         Folders, or names on the Hugging Face Hub. Default: the paper's models.
     data : path, optional
-        The folder that contains the data sets' folders. Default: data sets are read from the Hugging Face Hub.
+        The folder that contains the datasets' folders. Default: datasets are read from the Hugging Face Hub.
     quick : bool
         Run a smaller version that takes minutes and shows the same trends.
     only : str or sequence of str

@@ -469,11 +469,11 @@ class Study(ABC):
 
     @abstractmethod
     def data_sets(self, setting: Setting) -> Sequence[str]:
-        """Return the names of the data sets that the arms read; a run checks them before it starts."""
+        """Return the names of the datasets that the arms read; a run checks them before it starts."""
 
     @abstractmethod
     def arms(self, setting: Setting) -> list[Arm]:
-        """Return the arms in the order in which they run; arms that provide an overview come first."""
+        """Return the arms in the order in which they run, starting with those that give an overview of the results."""
 
     @abstractmethod
     def outcome(self, setting: Setting, results: Results) -> Outcome:

@@ -35,7 +35,7 @@ def judge(cases: Sequence[Case], most: float = 1.0) -> Holds:
     Parameters
     ----------
     cases : sequence of Case
-        The cases, one for each task, model, data set or layer.
+        The cases, one for each task, model, dataset or layer.
     most : float
         The share of the cases that must agree for the verdict "yes".
 

@@ -63,7 +63,7 @@ class Tail:
         return Tail(self.cosines[kept], self.first[kept], self.second[kept], sizes, self.within)
 
     def rate(self, count: int, confidence: float) -> Share:
-        """Return the share of the `count` highest pairs among all pairs, with its interval over rows.
+        """Return `count` as a share of all pairs, with a confidence interval that treats the rows as random.
 
         Pairs that share a row are dependent: the variance is that of a U-statistic, from the counts of each row.
         """

@@ -59,7 +59,7 @@ def to_float32(values: np.ndarray) -> np.ndarray:
 
 
 def keep_zero_rows(xp: Any, X: Array, repaired: Array) -> Array:
-    """Return the repaired vectors with zeros in the rows of zeros of X, which have no direction to repair."""
+    """Return the repaired vectors, but keep the zero rows of X at zero, because they have no direction to repair."""
     zero = ~xp.any(X != 0, axis=1)
     if repaired is X or not xp.any(zero):
         return repaired

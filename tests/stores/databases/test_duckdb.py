@@ -1,4 +1,4 @@
-"""DuckDB: tables, queries, and errors in one line; and Lance data sets as folders."""
+"""DuckDB: tables, queries, and errors in one line; and Lance datasets as folders."""
 
 import gc
 import pickle

@@ -1,1 +1,1 @@
-"""Read and write vectors in databases: PostgreSQL, Qdrant, LanceDB and Chroma."""
+"""Read and write vectors in databases: PostgreSQL, Qdrant, LanceDB, Chroma, Milvus Lite and DuckDB."""

@@ -18,7 +18,7 @@ _POSTGRES = re.compile(r"postgres(?:ql)?(?:\+\w+)?://", re.IGNORECASE)
 _MISTYPED_POSTGRES = re.compile(r"postgres(?:ql)?(?:\+\w+)?(?::|//.*@)", re.IGNORECASE)  # missing slash or colon
 _OTHERS = re.compile(r"(qdrant|lancedb|chroma|milvus(?!://)):", re.IGNORECASE)
 _DUCKDB = re.compile(r"duckdb:(?!//)", re.IGNORECASE)
-_LANCE = ".lance"  # the extension of a Lance data set, which is a table of LanceDB
+_LANCE = ".lance"  # the extension of a Lance dataset, which is a table of LanceDB
 _SERVER = re.compile(r"(?:.*@)?(?:\[[^\]]*\]|[^:]*)(?::\d*)?")  # user, host, port
 _MISTYPED_SERVER = re.compile(r"https?(?::(?!//)|//)|[\w.-]+:\d+(?:/|$)", re.IGNORECASE)  # it would become a folder
 _LOGIN = re.compile(r"(?:[a-z]:[\\/])?[^:]*:.*@", re.IGNORECASE)  # not a Windows drive
@@ -188,7 +188,7 @@ def parse_remote(text: Any) -> RemoteUrl | None:
     if not match[2] or not rest.strip("/"):
         raise ParameterError(f"{match[1]}:… cannot be parsed as an address: need {_REMOTE_FORMS[scheme]}")
     if scheme != "https":
-        if "@" in rest.partition("/")[0]:  # the revision of a data set on Hugging Face comes later
+        if "@" in rest.partition("/")[0]:  # the revision of a dataset on Hugging Face comes later
             raise ParameterError(
                 f"{match[1]}://…@… contains credentials: put them into environment variables or the configuration of "
                 f"the service, and pass {_REMOTE_FORMS[scheme]}"

@@ -55,7 +55,7 @@ def mean_lid_by_rows(rows: Sequence[dict[str, Any]]) -> dict[int, float]:
 
 
 LID_ROW_COUNTS = (1_000, 4_000, 16_000, 64_000, 256_000)
-"""The numbers of rows at which LID is measured, so that data sets can be compared at equal sizes."""
+"""The numbers of rows at which LID is measured, so that datasets can be compared at equal sizes."""
 METRICS = ("cosine", "euclidean")
 TEXTBOOK_LID_FACTOR = 2
 """The factor that converts LID from the authors' scale, which uses squared distances, to the textbook scale. With k

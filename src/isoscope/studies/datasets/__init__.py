@@ -1,1 +1,1 @@
-"""Data sets for studies: classification tasks, sentence pairs, running text and word classes."""
+"""Datasets for studies: classification tasks, sentence pairs, running text and word classes."""

@@ -74,7 +74,7 @@ class ClassifiedTexts:
 
 
 def read_classified(name: str, data: DataSource) -> ClassifiedTexts:
-    """Return the training set of a GLUE task, the polarity data set, or the dev set of SNLI."""
+    """Return the training set of a GLUE task, the polarity dataset, or the dev set of SNLI."""
     if name == "polarity":
         negative, positive = _read_polarity(data)
         texts = [*negative, *positive]  # duplicates are counted, as in the published number of parameters

@@ -29,7 +29,7 @@ SETS = (
     DataSet("sick", ("sick", "SICK"), _SICK, "mteb/sickr-sts", None, "zenodo.org/records/2787612"),
 )  # fmt: skip
 SIMILARITIES = (*_YEARS, "stsb", "sick", "stsb-dev")
-"""The sets that can be scored: the test split of each data set, and the dev split of STS-B."""
+"""The sets that can be scored: the test split of each dataset, and the dev split of STS-B."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +57,7 @@ class Pairs:
 
 
 def source_data_set(name: str) -> str:
-    """Return the name of the data set that contains a set of pairs.
+    """Return the name of the dataset that contains a set of pairs.
 
     >>> source_data_set("stsb-dev"), source_data_set("sts12")
     ('stsb', 'sts12')
@@ -68,7 +68,7 @@ def source_data_set(name: str) -> str:
 
 
 def train_data_set(name: str) -> str:
-    """Return the data set whose train split is used to fit a repair for a set of pairs.
+    """Return the dataset whose train split is used to fit a repair for a set of pairs.
 
     STS 2012 to 2016 use the train split of STS 2012. This split shares no sentences with the later years, while the
     train split of STS-B contains a fifth to a half of their sentences. SICK uses the train split of STS-B, which shares

@@ -1,4 +1,4 @@
-"""Sources of data sets: local files, or the Hugging Face Hub."""
+"""Sources of datasets: local files, or the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PARQUET_REVISION = "refs/convert/parquet"
 
 @dataclass(frozen=True)
 class DataSet:
-    """The location of a data set: its files in a folder, and its name on the Hub."""
+    """The location of a dataset: its files in a folder, and its name on the Hub."""
 
     name: str
     folders: tuple[str, ...]
@@ -35,7 +35,7 @@ class DataSource:
     folder: Path | None = None
 
     def files(self, wanted: DataSet) -> list[Path]:
-        """Return the files of a data set in the folder; the error for a missing file says where to get it."""
+        """Return the files of a dataset in the folder; the error for a missing file says where to get it."""
         if self.folder is None:
             raise ParameterError(
                 f"{wanted.name} cannot be downloaded automatically; use --data to pass a folder that contains its files"
@@ -80,7 +80,7 @@ class DataSource:
         return columns
 
     def fingerprint(self, wanted: DataSet) -> str:
-        """Return a hash of the data set's files; for a data set on the Hub, return its name."""
+        """Return a hash of the dataset's files; for a dataset on the Hub, return its name."""
         if self.folder is None:
             _check_datasets_installed(wanted)
             return f"{wanted.hub} {wanted.config or ''}".strip()
@@ -99,7 +99,7 @@ def _check_datasets_installed(wanted: DataSet) -> None:
 
 
 def _load_from_hub(wanted: DataSet, split: str) -> Any:
-    """Load a split; if `datasets` 4 rejects the data set because it is script-based, load the Hub's Parquet copy."""
+    """Load a split; if `datasets` 4 rejects the dataset because it is script-based, load the Hub's Parquet copy."""
     import datasets
 
     try:

@@ -83,7 +83,7 @@ class IsotropicWordRepresentation(Study):
     }
 
     def data_sets(self, setting: Setting) -> Sequence[str]:
-        """Return the data sets: the sets of pairs with their train splits, SST-2, and the tasks."""
+        """Return the datasets: the sets of pairs with their train splits, SST-2, and the tasks."""
         models = [each.name for each in setting.models]
         unknown = [each for each in setting["tuned"] if each not in models]
         if unknown:

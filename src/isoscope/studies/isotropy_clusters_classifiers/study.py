@@ -35,7 +35,7 @@ class IsotropyClustersClassifiers(Study):
     name = "isotropy-clusters-classifiers"
     about = (
         "Adam optimizes the embeddings themselves (not the model) together with a linear head. Each update uses all "
-        "items of a data set. IsoScore and the silhouette of the target labels are measured after every update. The "
+        "items of a dataset. IsoScore and the silhouette of the target labels are measured after every update. The "
         "objectives from the paper's theory are measured after some of the updates."
     )
     models = (
@@ -66,7 +66,7 @@ class IsotropyClustersClassifiers(Study):
     }
 
     def data_sets(self, setting: Setting) -> Sequence[str]:
-        """Return the data sets of the tasks that have a suitable model."""
+        """Return the datasets of the tasks that have a suitable model."""
         tasks = {task for task, _ in _task_model_pairs(setting)}
         return [each for each in _SENTENCE_TASKS if each in tasks] + (["wordnet"] if tasks & set(_WORD_TASKS) else [])
 

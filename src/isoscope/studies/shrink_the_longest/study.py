@@ -74,7 +74,7 @@ class ShrinkTheLongest(Study):
     }
 
     def data_sets(self, setting: Setting) -> Sequence[str]:
-        """Return the data sets of the tasks."""
+        """Return the datasets of the tasks."""
         return list(setting["tasks"])
 
     def arms(self, setting: Setting) -> list[Arm]:

@@ -117,7 +117,7 @@ class StableAnisotropicRegularization(Study):
         return self.extra if "b" in setting["part"] else ""
 
     def data_sets(self, setting: Setting) -> Sequence[str]:
-        """Return the data sets of the tasks of part b."""
+        """Return the datasets of the tasks of part b."""
         return setting["tasks"] if "b" in setting["part"] else ()
 
     def arms(self, setting: Setting) -> list[Arm]:
