@@ -1,7 +1,7 @@
 """Compare repairs with what users would otherwise run: the published notebook, one `syrk` call, and `x @ A + b`.
 
-Both sides use the same data and the same number of threads, and they alternate. Times are the best of several runs,
-except for the notebook, which runs once. Part of `make bench`.
+Both sides use the same data and the same number of threads, and they alternate. Times are the best of several runs.
+Part of `make bench`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import isoscope
 from pages import write_table
 
 CLUSTERS, COMPONENTS = 27, 12
+SEEDS = range(6)  # of k-means, whose clusters change the partition isotropy
 Call = Callable[[], object]
 
 
@@ -42,9 +43,9 @@ def token_cloud(n: int, d: int = 768, seed: int = 0) -> np.ndarray:
     return 0.6 * X
 
 
-def notebook(X: np.ndarray, n_clusters: int, n_components: int) -> np.ndarray:
+def notebook(X: np.ndarray, n_clusters: int, n_components: int, seed: int) -> np.ndarray:
     """Repair as in the notebook of Rajaee and Pilehvar: a full PCA of each cluster, applied row by row."""
-    _, labels = kmeans2(X, n_clusters, minit="points", missing="warn", rng=np.random.default_rng(0))
+    _, labels = kmeans2(X, n_clusters, minit="points", missing="warn", rng=np.random.default_rng(seed))
     repaired = np.zeros(X.shape)
     for cluster in range(n_clusters):
         rows = np.flatnonzero(labels == cluster)
@@ -96,23 +97,36 @@ def cluster_lines(X: np.ndarray) -> list[str]:
     before = float(isoscope.partition_isotropy(X))
     lines = []
     for threads in (blas_threads(), 1):
+        taken: dict[str, list[float]] = {"ours": [], "theirs": []}
+        after: dict[str, list[float]] = {"ours": [], "theirs": []}
         # set no limit for the default number of threads: our own threads could not lower a limit that the caller set
         with threadpool_limits(1) if threads == 1 else nullcontext():
-            ours = isoscope.ClusterNull(CLUSTERS, COMPONENTS, random_state=0)
-            our_time = fastest({"ours": partial(ours.fit_transform, X)}, 3)["ours"]
-            after = float(isoscope.partition_isotropy(ours.transform(X)))
-            time.sleep(0.3)
-            peer_time, theirs = seconds(partial(notebook, X, CLUSTERS, COMPONENTS))
-            peer_after = float(isoscope.partition_isotropy(theirs))
-        ratio = peer_time / our_time
+            for seed in SEEDS:
+                repair = isoscope.ClusterNull(CLUSTERS, COMPONENTS, random_state=seed)
+                calls = {
+                    "ours": partial(repair.fit_transform, X),
+                    "theirs": partial(notebook, X, CLUSTERS, COMPONENTS, seed),
+                }
+                for name, call in calls.items():
+                    time.sleep(0.3)  # the other call's threads stop
+                    spent, repaired = seconds(call)
+                    taken[name].append(spent)
+                    after[name].append(float(isoscope.partition_isotropy(repaired)))
+        best = {name: min(each) for name, each in taken.items()}
+        mean = {name: float(np.mean(each)) for name, each in after.items()}
+        error = {name: float(np.std(each, ddof=1)) / len(SEEDS) ** 0.5 for name, each in after.items()}
+        ratio = best["theirs"] / best["ours"]
+        is_as_high = mean["ours"] >= mean["theirs"] - 2 * float(np.hypot(error["ours"], error["theirs"]))
         lines.append(
-            f"| {size}, {threads} thread{'s' * (threads > 1)} | {peer_time:.3g} s | {our_time:.3g} s | {ratio:.3g}× "
-            f"| 8× {kept(ratio >= 8)} | {before:.2g} | {peer_after:.4f} | {after:.4f} {kept(after >= peer_after)} |"
+            f"| {size}, {threads} thread{'s' * (threads > 1)} | {best['theirs']:.3g} s | {best['ours']:.3g} s "
+            f"| {ratio:.3g}× | 8× {kept(ratio >= 8)} | {before:.2g} | {mean['theirs']:.4f} ± {error['theirs']:.4f} "
+            f"| {mean['ours']:.4f} ± {error['ours']:.4f} {kept(is_as_high)} |"
         )
         print(lines[-1], flush=True)
     return [
         f"This table compares `ClusterNull({CLUSTERS}, {COMPONENTS}).fit_transform` with the notebook. The partition "
-        "isotropy of the result should be at least as high as the notebook's.",
+        f"isotropy of the result is the mean over {len(SEEDS)} seeds of k-means with its standard error. It should not "
+        "be lower than the notebook's by more than twice the standard error of the difference.",
         "",
         "| vectors | notebook | isoscope | ratio | target | isotropy before | after the notebook | after isoscope |",
         "|---|---|---|---|---|---|---|---|",
