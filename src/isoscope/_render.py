@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from isoscope._core.errors import MissingExtra
 from isoscope._core.front_end import find_front_end
-from isoscope._io.files import atomic_replace
-from isoscope._io.json import write_json
+from isoscope._io.files import replace_result
+from isoscope._io.json import write_result
 
 if TYPE_CHECKING:
     from isoscope._report.pictures import PointCloud
@@ -189,11 +189,11 @@ class Result(Displayed):
 
     def to_json(self, path: str | os.PathLike[str]) -> None:
         """Write the result as JSON, atomically."""
-        write_json(self.to_dict(), path)
+        write_result(self.to_dict(), path)
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write the result as one self-contained HTML page, atomically."""
-        with atomic_replace(path) as temporary:
+        with replace_result(path) as temporary:
             temporary.write_text(self._render_page(), encoding="utf-8")
 
     def __str__(self) -> str:

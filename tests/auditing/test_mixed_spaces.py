@@ -44,6 +44,21 @@ def test_topics_of_one_model_are_one_space(seed):
 
 
 @pytest.mark.parametrize("share", [0.3, 0.05])
+def test_centered_vectors_of_two_spaces_are_undecided(share):
+    """Two parts of centered vectors have opposite means, also if they are distant topics of one space."""
+    X, _ = mixture(share)
+    X = X - X.mean(axis=0)
+    found = find_mixed_spaces(X, 0)
+    assert (found.is_undecided, found.is_mixed, found.mean_cosine < -0.25, len(found.other)) == (True, False, True, 0)
+    audit = isoscope.audit(X)
+    assert all(finding.name != "mixed_spaces" for finding in audit.findings)
+    assert "opposite means" in audit.skipped["mixed_spaces"]
+    answer = isoscope.same(X, within=True)
+    assert answer.answer == "undecided"
+    assert "before they are centered" in answer.headline
+
+
+@pytest.mark.parametrize("share", [0.3, 0.05])
 def test_related_spaces_are_found_by_the_gap_between_them(share):
     X = topics(1_200, d=D) + np.float32(0.5)
     where = np.random.default_rng(3).permutation(len(X)) < share * len(X)

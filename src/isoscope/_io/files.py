@@ -68,6 +68,20 @@ def atomic_replace(path: str | os.PathLike[str]) -> Iterator[Path]:
             os.close(lock)
 
 
+@contextmanager
+def replace_result(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a temporary path like `atomic_replace`; an existing file must be a page, a JSON result or a sketch."""
+    check_result(Path(path))
+    with atomic_replace(path) as temporary:
+        yield temporary
+
+
+def check_result(path: Path) -> None:
+    """Raise an `OutputError` for an existing file that is neither empty nor a page, a JSON result or a sketch."""
+    if path.is_file() and not is_own_result(path):
+        raise OutputError(f"{path} exists and is not a result of isoscope: choose another file, or remove it")
+
+
 def check_regular(path: Path) -> None:
     """Raise an `OutputError` for an existing pipe, device or socket; writing to a pipe without a reader never ends."""
     if path.exists() and not path.is_file() and not path.is_dir():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from isoscope._core.errors import FileFormatError, InputError
 from isoscope._core.printable import escape_controls_in_json
-from isoscope._io.files import atomic_replace
+from isoscope._io.files import atomic_replace, replace_result
 
 if TYPE_CHECKING:
     import os
@@ -150,6 +150,12 @@ def write_json(content: Any, path: str | os.PathLike[str], *, indent: int = 2) -
     """Write a JSON file atomically; if the write is interrupted, the old file remains."""
     with atomic_replace(path) as temporary:
         temporary.write_text(format_json(content, indent=indent), encoding="utf-8")
+
+
+def write_result(content: Any, path: str | os.PathLike[str]) -> None:
+    """Write a result as JSON, atomically; an existing file is replaced only if it is a result of isoscope."""
+    with replace_result(path) as temporary:
+        temporary.write_text(format_json(content), encoding="utf-8")
 
 
 def format_json(content: Any, *, indent: int = 2, ascii_only: bool = False) -> str:

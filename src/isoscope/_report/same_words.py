@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from isoscope._core.errors import plural
 from isoscope.auditing.finding import format_number
+from isoscope.auditing.mixed_spaces import CENTERED_PARTS
 from isoscope.comparing.two_sample import CLEAR_AUC
 
 if TYPE_CHECKING:
@@ -86,6 +87,8 @@ def _undecided(result: Sameness) -> str:
     text = f"This cannot be decided with {plural(result.compared, unit)}{side}"
     if result.decided_by == "broken_rows":
         return "This cannot be decided from the sketches, because a few rows hold most of the variance."
+    if result.decided_by == "centered":
+        return f"This cannot be decided, because {CENTERED_PARTS}. Examine the vectors before they are centered."
     if result.enough is None:
         return f"{text}."
     return f"{text}; about {result.enough:,} would be enough."

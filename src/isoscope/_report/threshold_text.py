@@ -106,7 +106,10 @@ def threshold_headline(found: Threshold) -> str:
         return f"{question}; about {found.needed:,} would be enough."
     if found.verdict == "no cut":
         if found.goal == "precision":
-            return f"No threshold separates matches from other pairs: none reaches a precision of {found.level:g}."
+            return (
+                "No threshold separates matches from other pairs: none that finds at least "
+                f"{100 * LEAST_RECALL:g}% of the matches reaches a precision of {found.level:g}."
+            )
         return (
             "No threshold separates matches from other pairs: above the best threshold, matches are not significantly "
             "more frequent than among all pairs."

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import isoscope
 from isoscope._core.arrays import check_integer, check_real
 from isoscope._core.errors import FileFormatError, NotFoundError, ParameterError
-from isoscope._io.files import atomic_replace
-from isoscope._io.json import check_names, check_type, jsonable, read_json, shorten, write_json
+from isoscope._io.files import replace_result
+from isoscope._io.json import check_names, check_type, jsonable, read_json, shorten, write_result
 from isoscope._render import Displayed, render
 from isoscope.auditing.causes import describe_causes, find_causes
 from isoscope.auditing.finding import VERDICTS, Finding, count_verdicts, worst_verdict
@@ -179,7 +179,7 @@ class Audit(Displayed):
 
     def to_json(self, path: str | os.PathLike[str]) -> None:
         """Write the audit as JSON, atomically."""
-        write_json(self.to_dict(), path)
+        write_result(self.to_dict(), path)
 
     @classmethod
     def from_json(cls, path: str | os.PathLike[str]) -> Audit:
@@ -209,7 +209,7 @@ class Audit(Displayed):
 
     def to_html(self, path: str | os.PathLike[str], *, baseline: Audit | None = None) -> None:
         """Atomically write the report as HTML; if `baseline` is given, include the changes since the baseline."""
-        with atomic_replace(path) as temporary:
+        with replace_result(path) as temporary:
             temporary.write_text(render("Audit", "page", [self], baseline=baseline), encoding="utf-8")
 
     def percentile(self, cosine: float) -> float:

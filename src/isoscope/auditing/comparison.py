@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isoscope._io.files import atomic_replace
-from isoscope._io.json import write_json
+from isoscope._io.files import replace_result
+from isoscope._io.json import write_result
 from isoscope._render import Displayed, render
 from isoscope.auditing.compare import compare_spaces, describe_comparison, neighbor_agreements
 from isoscope.auditing.finding import VERDICTS
@@ -124,9 +124,9 @@ class Comparison(Displayed):
 
     def to_json(self, path: str | os.PathLike[str]) -> None:
         """Write the audits as JSON, atomically."""
-        write_json(self.to_dict(), path)
+        write_result(self.to_dict(), path)
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write the report as one self-contained HTML page, atomically."""
-        with atomic_replace(path) as temporary:
+        with replace_result(path) as temporary:
             temporary.write_text(self._render_page(), encoding="utf-8")

@@ -14,8 +14,8 @@ import isoscope
 from isoscope._core.arrays import check_integer
 from isoscope._core.errors import FileFormatError, InputError, plural
 from isoscope._core.threads import map_in_threads
-from isoscope._io.files import atomic_replace
-from isoscope._io.json import check_names, check_type, jsonable, read_json, shorten, write_json
+from isoscope._io.files import replace_result
+from isoscope._io.json import check_names, check_type, jsonable, read_json, shorten, write_result
 from isoscope._render import Displayed, render
 from isoscope.auditing.audit_result import Audit, make_printable
 from isoscope.auditing.finding import VERDICTS, count_verdicts
@@ -203,7 +203,7 @@ class GroupedAudit(Displayed):
 
     def to_json(self, path: str | os.PathLike[str]) -> None:
         """Write the audits as JSON, atomically."""
-        write_json(self.to_dict(), path)
+        write_result(self.to_dict(), path)
 
     @classmethod
     def from_json(cls, path: str | os.PathLike[str]) -> GroupedAudit:
@@ -246,7 +246,7 @@ class GroupedAudit(Displayed):
 
 def write_page(audits: Sequence[GroupedAudit], path: str | os.PathLike[str]) -> None:
     """Write an HTML page for one grouped audit, or for several side by side."""
-    with atomic_replace(path) as temporary:
+    with replace_result(path) as temporary:
         temporary.write_text(render("GroupedAudit", "page", audits), encoding="utf-8")
 
 

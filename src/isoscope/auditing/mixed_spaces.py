@@ -29,14 +29,20 @@ MIN_MIXED_ROWS = 200
 MIN_MIXED_DIMENSIONS = 8
 """The smallest number of dimensions in which covariances can be compared."""
 MAX_ALIGNMENT, MAX_EXCESS, MAX_MEAN_COSINE = 0.03, 0.1, 0.25
-"""The largest alignment of covariances, their largest excess over random orientation, and the largest cosine of the
-means of two unrelated spaces; topics of one model exceed at least one of them. docs/same.md has the measurements."""
+"""The largest absolute values of two unrelated spaces: the alignment of their covariances, its excess over random
+orientation, and the cosine of their means. Topics of one model exceed at least one of them. docs/same.md has the
+measurements."""
 CLEAR_GAP, LEAST_WIDTH = 0.81, 0.2
 """The gap that topics of one model do not reach, and the least variance of the smaller space, relative to the larger
 one: near-duplicates have less."""
 MIN_GAP, MIN_ALIGNMENT, MIN_WIDTH = 0.71, 0.12, 0.3
 """The same for related spaces: a smaller gap is enough if the covariances of both are aligned, unlike those of two
 distant topics, and if the smaller space is no narrow topic."""
+CENTERED_PARTS = (
+    "two groups of rows vary in unrelated directions and have opposite means, so they can be two spaces or distant "
+    "topics of centered vectors"
+)
+"""Why it can be undecided whether there are two spaces."""
 MIN_SHARE = 0.03
 """The smallest share of the rows that is recognized as another space; a narrow topic can look the same."""
 
@@ -75,6 +81,9 @@ class MixedSpaces:
     """The cosine of their means."""
     width: float
     """The variance of the smaller part, relative to the larger one."""
+    is_undecided: bool = False
+    """Whether the covariances differ as those of two spaces do, but the means are opposite, as in centered vectors:
+    distant topics of one space then cannot be told from two spaces."""
     excess: float = np.inf
     """The inner product of the covariances within clusters, relative to random orientation, minus 1; for the sign
     "covariances"."""
@@ -213,13 +222,25 @@ def _compare_covariances(units: np.ndarray, seed: int) -> MixedSpaces | None:
     alignment, excess, structure = compared
     cosine = _mean_cosine(units, sides)
     smaller = sides if 2 * sides.sum() <= n else ~sides
-    unrelated = alignment < MAX_ALIGNMENT and excess < MAX_EXCESS and cosine < MAX_MEAN_COSINE
+    unrelated = abs(alignment) < MAX_ALIGNMENT and abs(excess) < MAX_EXCESS and cosine < MAX_MEAN_COSINE
+    is_undecided = cosine <= -MAX_MEAN_COSINE  # centered vectors: any two parts have opposite means
     if not unrelated or structure <= _LEAST_COMMON_STRUCTURE or smaller.mean() <= MIN_SHARE:
         return None
     gap = held_out_gap(units, smaller, np.random.default_rng((seed, 1)))
     variances = [float(np.var(units[part], axis=0, ddof=1).sum()) for part in (smaller, ~smaller)]
     width = variances[0] / max(variances[1], 1e-12)
-    return MixedSpaces(n, True, np.flatnonzero(smaller), "covariances", gap, alignment, cosine, width, excess)
+    return MixedSpaces(
+        n,
+        not is_undecided,
+        np.flatnonzero(smaller),
+        "covariances",
+        gap,
+        alignment,
+        cosine,
+        width,
+        is_undecided=is_undecided,
+        excess=excess,
+    )
 
 
 def _cluster(units: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:

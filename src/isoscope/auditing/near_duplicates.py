@@ -94,7 +94,7 @@ def near_duplicates(
 def pair_p_values(distances: np.ndarray, typical: float, n: int, d: int) -> np.ndarray:
     """Return the p-value of each pair of a row and a neighbor; 1 for exact copies and for distant pairs."""
     close = (distances > 0) & (distances <= CLOSE_SHARE * typical)
-    some = close.any(axis=1)
+    some = np.asarray(close.any(axis=1))
     chances = np.ones(distances.shape)
     if some.any():
         chances[some] = np.where(close[some], _p_values(distances, some, typical, n, d), 1.0)

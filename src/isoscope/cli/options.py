@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isoscope._core.errors import NotFoundError, OutputError, ParameterError
-from isoscope._io.files import check_regular, is_own_result, is_own_table
+from isoscope._io.files import check_regular, check_result, is_own_table
 from isoscope.cli.help import INPUT, LIMITS, METHOD, OUTPUT, TASK_DATA
 from isoscope.cli.session import STDOUT
 
@@ -524,8 +524,8 @@ def check_result_files(*paths: Path | None) -> None:
     """
     check_output_folders(*paths)
     for path in paths:
-        if path is not None and path != STDOUT and path.is_file() and not is_own_result(path):
-            raise OutputError(f"{path} exists and is not a result of isoscope: choose another file, or remove it")
+        if path is not None and path != STDOUT:
+            check_result(path)
 
 
 def check_table_file(path: Path | None) -> None:

@@ -223,8 +223,10 @@ def _look_within(result: Sameness, side: Side, engine: Engine, progress: Progres
         else:
             result.enough = MIN_MIXED_ROWS
         return
-    result.answer = "mixed" if found.is_mixed else "same"
+    result.answer = "mixed" if found.is_mixed else "undecided" if found.is_undecided else "same"
     result.details = found.measurements
+    if found.is_undecided:
+        result.decided_by = "centered"
     if not found.is_mixed:
         return
     result.decided_by = found.sign

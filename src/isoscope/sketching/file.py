@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from isoscope._core.errors import FileFormatError, InputError
-from isoscope._io.files import atomic_replace
+from isoscope._io.files import replace_result
 from isoscope._io.json import shorten
 
 _FORMAT, _VERSION = "isoscope.sketch", 2  # version 2 has groups; a sketch without them is written as version 1
@@ -26,7 +26,7 @@ def write(path: str | os.PathLike[str], tensors: dict[str, np.ndarray], numbers:
     version = _VERSION if any(name.startswith("groups.") for name in tensors) else 1
     about = json.dumps({"version": version, "numbers": numbers, "checksum": checksum(tensors, numbers)})
     content = save({name: np.ascontiguousarray(value) for name, value in tensors.items()}, {_FORMAT: about})
-    with atomic_replace(path) as temporary:  # save_file would replace the locked file by another
+    with replace_result(path) as temporary:  # save_file would replace the locked file by another
         temporary.write_bytes(content)
 
 

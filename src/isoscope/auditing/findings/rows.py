@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from isoscope._core.arrays import tiles
-from isoscope._core.errors import TooFewRowsError
+from isoscope._core.errors import InputError, TooFewRowsError
 from isoscope.auditing import nulls
 from isoscope.auditing.finding import Range
 from isoscope.auditing.findings.evidence import (
@@ -21,7 +21,7 @@ from isoscope.auditing.findings.evidence import (
     SHARE_SOURCE,
 )
 from isoscope.auditing.measure import LIST_LENGTH
-from isoscope.auditing.mixed_spaces import MIN_MIXED_DIMENSIONS, MIN_MIXED_ROWS
+from isoscope.auditing.mixed_spaces import CENTERED_PARTS, MIN_MIXED_DIMENSIONS, MIN_MIXED_ROWS
 from isoscope.auditing.near_duplicates import CLOSE_SHARE, FALSE_DISCOVERY_RATE
 
 if TYPE_CHECKING:
@@ -217,6 +217,8 @@ def mixed_spaces(e: Evidence) -> Iterator[Finding]:
             f"need at least {MIN_MIXED_ROWS} nonzero rows and {MIN_MIXED_DIMENSIONS} dimensions to detect rows of "
             "another space"
         )
+    if found.is_undecided:
+        raise InputError(f"{CENTERED_PARTS}: audit the vectors before they are centered")
     share = found.share
     judged = Range.lower_is_better(
         math.nextafter(0.0, 1.0),
