@@ -82,6 +82,8 @@ class Scale:
         power = 10.0 ** math.floor(math.log10(rough))
         step = next(power * times for times in (1, 2, 5, 10) if power * times >= rough * 0.999)
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+        if last <= first and count < 20:  # one tick does not show the scale
+            return self._linear_ticks(2 * count)
         return [round(step * i, 12) + 0.0 for i in range(first, last + 1)]
 
     def _log_ticks(self, count: int) -> list[float]:
