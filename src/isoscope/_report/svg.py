@@ -66,6 +66,8 @@ class Scale:
 
         >>> Scale(0, 1).ticks(5)
         [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+        >>> Scale(0.04, 0.88).ticks(4)
+        [0.2, 0.4, 0.6, 0.8]
         >>> Scale(0.003, 1, log=True).ticks()
         [0.01, 0.1, 1.0]
         >>> Scale(-3, 0, exponents=True).ticks()
