@@ -49,10 +49,18 @@ def one_thread():
 def test_a_change_has_a_direction(before, after, direction):
     change = Change("x", "X", before, after)
     assert change.direction == direction
-    assert str(change).endswith(direction if change.trend == direction else f"{change.trend}, with the same verdict")
+    same_verdict = ", with the same verdict" * (change.trend not in (direction, "same"))
+    assert str(change).endswith(f"{change.trend}{same_verdict}")
     held = change.to_dict()
     assert held["direction"] == direction
     assert held["before"] == (None if before is None else {"value": before.value, "verdict": before.verdict})
+
+
+def test_change_that_rounding_hides_is_neither_better_nor_worse():
+    before, after = finding(0.2), finding(0.2000001)
+    assert before.shown == after.shown
+    assert Change("x", "X", before, after).trend == "same"
+    assert Change("x", "X", before, finding(0.21)).trend == "worse"
 
 
 def judged(value, reach, judged):

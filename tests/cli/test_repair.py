@@ -86,7 +86,7 @@ def test_fix_writes_saves_and_compares(ending, cone, tmp_path, capsys):
     assert f"out.{ending}" in printed
     assert "of a row's nearest neighbors" in printed
     first = " ".join(printed.split("This is not proof")[0].split())
-    assert re.fullmatch(r"Center: \d bad → 0 bad; \d+\.\d of 10 neighbors kept\.", first)
+    assert re.fullmatch(r"Center: \d worth a look → \d worth a look; \d+\.\d of 10 neighbors kept\.", first)
     assert first in page.read_text(encoding="utf-8")
     assert f"written: {page}" in messages
     text = page.read_text()

@@ -279,7 +279,8 @@ def test_several_spaces_are_shown_side_by_side(found, count):
     head = re.search(r'<p class="source">(.*?)</p>', text)[1]
     names = [f"space {i}" for i in range(count)]
     bad = sum(finding.verdict == "bad" for finding in found.findings)
-    assert f"Bad findings: A has {bad}, B has {bad}" in re.search(r"<h1>(.*?)</h1>", text)[1]
+    letters = ", ".join("ABCDE"[:count])
+    assert re.search(r"<h1>(.*?)</h1>", text)[1] == f"{letters} have the most bad findings: {bad} each."
     assert Parsed(head).text == ", ".join(names[:-1]) + f" and {names[-1]}"
     assert f"{'three' if count == 3 else 'five'} spaces side by side" in parsed.text
     assert len(parsed.all("figure")) == 5 * count
@@ -321,6 +322,37 @@ def test_headline_of_a_repair_says_what_it_gained_and_lost(found):
     top = Parsed(text.split("<main>")[0]).text
     assert "This is not proof that Whiten helps your task." in top
     assert "isoscope.advise(vectors, labels=labels)" in top
+
+
+def test_headline_of_a_repair_counts_milder_verdicts_if_nothing_is_bad(found):
+    mild = dataclasses.replace(found, findings=[each for each in found.findings if each.verdict != "bad"])
+    fine = dataclasses.replace(mild, findings=[each for each in mild.findings if each.verdict == "ok"])
+    text = render_page([mild, fine], held_out=HeldOutComparison("Center()", 5, 5, 10))
+    count = len(mild.findings) - len(fine.findings)
+    assert re.search(r"<h1>(.*?)</h1>", text)[1].startswith(f"Center: {count} worth a look → 0 worth a look")
+
+
+def test_headline_of_several_spaces_names_the_worst_and_its_cause(found):
+    fine = dataclasses.replace(found, findings=[each for each in found.findings if each.verdict == "ok"])
+    bad = sum(finding.verdict == "bad" for finding in found.findings)
+    headline = re.search(r"<h1>(.*?)</h1>", render_page([fine, found, fine]))[1]
+    assert headline == f"B has the most bad findings: {bad}. {found.headline}"
+    assert "None of the 3 spaces has a bad finding." in render_page([fine] * 3)
+
+
+def test_page_names_the_one_command_that_reproduces_it(found):
+    def command(*sources, held_out=None):
+        text = render_page([dataclasses.replace(found, source=each) for each in sources], held_out=held_out)
+        notes = text.split('id="notes"')[1].split("</section>")[0]
+        return re.findall(r"<code>(.*?)</code>", notes)
+
+    assert len(command("a.npy")) == 1
+    (several,) = command("a.npy", "b.npy", "c.npy")
+    assert several.startswith("isoscope audit a.npy b.npy c.npy ")
+    assert command("a.npy", "array", "c.npy") == []
+    repair = command("a.npy", "b.npy", held_out=HeldOutComparison("AllButTheTop()", 5, 5, 10))
+    assert repair == ["isoscope fix all-but-the-top a.npy -o b.npy --html report.html"]
+    assert command("a.npy", "b.npy", held_out=HeldOutComparison("Whiten(method='pca')", 5, 5, 10)) == []
 
 
 def test_gauges_of_one_row_share_a_scale_with_numbers(found):
@@ -379,6 +411,13 @@ def test_static_image_has_a_dot_per_point(found):
     still = next(part for part in content.split("<svg") if 'class="still"' in part)
     dots = [a["d"] for a in Parsed(f"<svg{still}").all("path") if "hole" not in a["class"].split()]
     assert "".join(dots).count("h0") == len(found.pictures.points)
+
+
+def test_square_dots_are_lines_with_a_length_so_that_a_pdf_shows_them(found):
+    content, _ = render_point_cloud(found.pictures, "c", "name", found.n)
+    paths = [a for a in Parsed(content).all("path") if "square" in a.get("class", "").split()]
+    assert paths
+    assert not any(re.search(r"h0(?!\.)", a["d"]) for a in paths)
 
 
 def test_static_image_names_labels_at_their_points_without_overlap(found):

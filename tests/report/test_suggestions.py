@@ -33,3 +33,11 @@ def test_commands_read_the_columns_of_the_audit(rng):
     assert listing(labels="grp") == "isoscope audit p.parquet --labels grp --top 20"
     assert listing(labels="label", text="title") == "isoscope audit p.parquet --top 20"
     assert listing(text="line", ids="no") == "isoscope audit p.parquet --columns text=line,ids=no --top 20"
+
+
+def test_suggested_output_is_a_file_that_can_be_written(rng):
+    found = isoscope.audit(rng.standard_normal((300, 8)) + 3)
+    for source, output in (("x.npy", "center.npy"), ("words.txt", "center.parquet"), ("x.csv.gz", "center.parquet")):
+        found.source = source
+        commands = [each.command for commands in suggest_commands(found) for each in commands]
+        assert any(f"-o {output} " in command for command in commands), source

@@ -170,3 +170,13 @@ def test_data_text_is_escaped():
         assert parsed.all("script") == [{}] * text.startswith("<!doctype")  # the page's own script
         assert not parsed.comments
         assert parsed.text.count(EVIL) >= 2
+
+
+def test_thresholds_of_the_folds_have_equally_many_digits():
+    found = dataclasses.replace(KINDS["precision"], fold_cuts=[0.81, None, 0.815, 0.82])
+    assert "without one fold were 0.810, none, 0.815, 0.820." in Parsed(render_threshold_page(found)).text
+
+
+def test_glossary_explains_precision_only_on_pages_with_judgments():
+    glossary = {name: render_threshold_page(KINDS[name]).split('id="glossary"')[1] for name in ("precision", "counted")}
+    assert ["Recall" in each for each in glossary.values()] == [True, False]

@@ -87,8 +87,8 @@ def cosine_chart(p: Pictures, among: Sequence[Pictures]) -> Chart:
         )
     if p.mean_nearest_cosine is not None:
         caption += (
-            f" For nearest neighbors, the mean is {format_number(p.mean_nearest_cosine)}. The further apart the two "
-            "peaks are, the better a cosine tells related vectors from unrelated ones."
+            f" For nearest neighbors, the mean is {format_number(p.mean_nearest_cosine)}. The further apart these "
+            "means are, the better a cosine tells related vectors from unrelated ones."
         )
     if max(_peak_densities(p)) > top:
         caption += " The highest peak is truncated."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
@@ -19,7 +20,8 @@ from isoscope._report.cards import (
     render_cards,
     render_comparison_table,
 )
-from isoscope._report.cloud import draw_small_cloud, render_point_cloud
+from isoscope._report.cloud import draw_small_cloud, find_colorings, render_point_cloud
+from isoscope._report.commands import is_file
 from isoscope._report.glossary import render_glossary
 from isoscope._report.html import (
     document,
@@ -50,7 +52,6 @@ from isoscope.auditing.compare import (
 from isoscope.auditing.finding import VERDICTS
 from isoscope.auditing.findings.evidence import ABOUT_SHAPE
 from isoscope.auditing.measure import Settings
-from isoscope.stores.databases.address import is_address
 
 if TYPE_CHECKING:
     from isoscope._report.html import Markup, Section
@@ -137,13 +138,18 @@ def _render_glance(audit: Audit) -> Markup | None:
     if audit.pictures is None:
         return None
     chart = replace(cosine_chart(audit.pictures, [audit.pictures]), size="small", labels=())
+    colors = find_colorings(audit.pictures)[0].title.lower()
     return tag(
         "div",
         tag("figure", chart.legend(), chart.to_svg(), tag("figcaption", chart.description)),
         tag(
             "figure",
             draw_small_cloud(audit.pictures),
-            tag("figcaption", "The vectors along two principal components. ", tag("a", "Explore", href="#pictures")),
+            tag(
+                "figcaption",
+                f"The vectors along two principal components, colored by {colors}. ",
+                tag("a", "Explore", href="#pictures"),
+            ),
         ),
         class_="glance",
     )
@@ -319,8 +325,11 @@ def render_page(
             render_worst_rows(audits[0]) if len(audits) == 1 else None,
             render_similarity(audits),
             _render_pictures(audits),
-            _render_notes(audits),
-            render_glossary({"audit", *(finding.name for audit in audits for finding in audit.findings)}),
+            _render_notes(audits, held_out),
+            render_glossary(
+                {"audit", *(finding.name for audit in audits for finding in audit.findings)}
+                | {agreement.name for agreement in spaces}
+            ),
         ),
         styles=["page.css", "audit.css"],
         scripts=["cloud.js", "page.js", "copy.js"],
@@ -404,22 +413,33 @@ def _render_panel(audits: Sequence[Audit], audit: Audit, content: Markup, captio
     return tag("figure", whose, content, tag("figcaption", caption))
 
 
-def _render_notes(audits: Sequence[Audit]) -> Section:
+def _render_notes(audits: Sequence[Audit], held_out: HeldOutComparison | None) -> Section:
+    many = len(audits) > 1
+    command = _format_command(audits, held_out)
+    which = "all" if held_out is None else "those that the repair was not fitted on"
     return section(
         "notes",
         "How this was measured",
         *(
-            join_markup(tag("h3", tag("bdi", audit.source)) if len(audits) > 1 else None, _render_settings(audit))
+            join_markup(
+                tag("h3", tag("bdi", audit.source)) if many else None,
+                render_definition_list(
+                    *_describe_settings(audit, which),
+                    *([] if many or command is None else [("To reproduce", render_code_block(command))]),
+                ),
+            )
             for audit in audits
         ),
+        tag("h3", "To reproduce") if many and command is not None else None,
+        render_code_block(command) if many and command is not None else None,
     )
 
 
-def _render_settings(audit: Audit) -> Markup:
+def _describe_settings(audit: Audit, which: str) -> list[tuple[str, object]]:
     settings = audit.settings
     sampled = [f"{finding.title} ({finding.rows:,} rows)" for finding in audit.findings if finding.sampled]
     rows: list[tuple[str, object]] = [
-        ("Rows", "all" if not sampled else "all; a sample for " + ", ".join(sampled)),
+        ("Rows", which if not sampled else f"{which}; a sample for {', '.join(sampled)}"),
         (
             "Pairs of rows",
             f"all rows, or a random sample of {settings.sample:,} rows if there are more (seed {settings.seed})",
@@ -428,20 +448,28 @@ def _render_settings(audit: Audit) -> Markup:
         ("Rows with missing values", "not allowed" if settings.missing == "error" else "dropped and counted"),
     ]
     rows += [(f"Not measured: {name.replace('_', ' ')}", reason) for name, reason in audit.skipped.items()]
-    rows.append(("To reproduce", render_code_block(_format_command(audit))))
-    return render_definition_list(*rows)
+    return rows
 
 
-def _format_command(audit: Audit) -> str:
-    """Return the command that reproduces the page: for a shell, or in Python if the source is an array."""
-    settings = audit.settings
-    if "." not in audit.source and not is_address(audit.source):
+def _format_command(audits: Sequence[Audit], held_out: HeldOutComparison | None) -> str | None:
+    """Return the command that reproduces the page: for a shell, or in Python if the source is an array.
+
+    There is none for several spaces that are not all files, and for a repair with parameters.
+    """
+    audit, settings = audits[0], audits[0].settings
+    if len(audits) > 1 and not all(is_file(each.source) for each in audits):
+        return None
+    if held_out is not None:
+        method = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", held_out.name).lower()
+        words = ["isoscope", "fix", method, audit.source, "-o", audits[1].source, "--html", "report.html"]
+        return shlex.join(words) if method.replace("-", "").isalpha() else None
+    if not is_file(audit.source):
         changed = (
             f", {name}={value!r}" for name, value in vars(settings).items() if value != getattr(Settings(), name)
         )
         rows = "" if audit.worst is None else f", rows=True, top={audit.worst.top}"
         return f"isoscope.audit(vectors{''.join(changed)}{rows}).to_html('report.html')"
-    words = ["isoscope", "audit", audit.source]
+    words = ["isoscope", "audit", *(each.source for each in audits)]
     for role, name in audit.columns.items():
         words += ["--columns", f"{role}={name}"] if name != role else []
     for option in ("metric", "sample", "seed", "missing", "zeros"):

@@ -236,7 +236,8 @@ def render_ramp(before: str, after: str) -> Markup:
 def _render_swatch(slot: int) -> Markup:
     look = _css_class(slot)
     hole = tag("path", d="M6 6h0", class_="dots hole") if "ring" in look else None
-    return tag("svg", tag("path", d="M6 6h0", class_=f"dots {look}"), hole, viewBox="0 0 12 12", aria_hidden="true")
+    own = tag("path", d=f"M6 6{draw_dot(look)}", class_=f"dots {look}")
+    return tag("svg", own, hole, viewBox="0 0 12 12", aria_hidden="true")
 
 
 _WIDTH, _HEIGHT = 1000, 620
@@ -441,6 +442,15 @@ def _draw_names(
                 break
 
 
+def draw_dot(class_: str) -> str:
+    """Return the path of one point; a square has a length, because PDF omits square ends of a line without length.
+
+    >>> draw_dot("slot-0 disc"), draw_dot("slot-1 square")
+    ('h0', 'h0.1')
+    """
+    return "h0.1" if "square" in class_ else "h0"
+
+
 def draw_points(
     across: np.ndarray, down: np.ndarray, way: CategoricalColoring | ContinuousColoring | None
 ) -> list[Markup]:
@@ -448,7 +458,7 @@ def draw_points(
     paths = []
     for class_, members in points_by_class(way) if way is not None else [("other disc", np.arange(len(across)))]:
         d = "".join(
-            f"M{format_coordinate(a)} {format_coordinate(b)}h0"
+            f"M{format_coordinate(a)} {format_coordinate(b)}{draw_dot(class_)}"
             for a, b in zip(across[members], down[members], strict=True)
         )
         if d:

@@ -135,8 +135,8 @@ _TERMS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
     ("Match", "A pair of rows that belongs together, by your judgments or labels.", ("threshold",)),
     ("Threshold", "A cosine: pairs with at least this cosine count as matches.", ("threshold",)),
-    ("Precision", "The share of matches among the pairs above the threshold.", ("threshold",)),
-    ("Recall", "The share of all matches that are above the threshold.", ("threshold",)),
+    ("Precision", "The share of matches among the pairs above the threshold.", ("precision",)),
+    ("Recall", "The share of all matches that are above the threshold.", ("precision",)),
     ("Space", "The vectors of one model. Vectors of two models cannot be compared.", ("mixed_spaces", "same")),
     (
         "Rotation",
@@ -148,7 +148,18 @@ _TERMS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "CKA",
         "How similarly two sets of vectors arrange the same rows: 1 for the same arrangement up to a rotation and a "
         "factor.",
-        ("same",),
+        ("same", "cka"),
+    ),
+    (
+        "Procrustes distance",
+        "The share of the second set of vectors that no rotation, shift and scaling of the first one explains: 0 for "
+        "the same arrangement.",
+        ("procrustes",),
+    ),
+    (
+        "Mutual nearest neighbors (NN)",
+        "The share of the nearest neighbors of a row that two sets of vectors have in common.",
+        ("mutual_knn",),
     ),
     ("Recall@10", "The share of the 10 exact nearest rows that a search in the codes finds.", ("recall@10",)),
     (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator, Sequence
 from string import ascii_uppercase as LETTERS
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ import numpy as np
 from isoscope._core.errors import ParameterError, TooFewRowsError
 from isoscope._report.cards import SYMBOLS, VERDICT_LABELS
 from isoscope._report.cloud import HUES
+from isoscope._report.commands import Call, changed_settings, is_file
 from isoscope._report.gallery import render_gallery
 from isoscope._report.glossary import render_glossary
 from isoscope._report.grouped_panels import choose_panels
@@ -19,6 +21,7 @@ from isoscope._report.grouped_text import describe_left_out, describe_worst_grou
 from isoscope._report.html import (
     document,
     join_markup,
+    render_code_block,
     render_definition_list,
     render_heading,
     render_main,
@@ -444,7 +447,17 @@ def _render_notes(audits: Sequence[GroupedAudit]) -> Section:
             )
             for audit in audits
         ),
+        *_render_command(audits),
     )
+
+
+def _render_command(audits: Sequence[GroupedAudit]) -> list[Markup]:
+    """Return the command that reproduces the page; there is none if a source is not a file."""
+    if not all(is_file(audit.source) for audit in audits):
+        return []
+    settings = changed_settings(audits[0].settings, ("metric", "seed", "missing", "zeros"))
+    call = Call("audit", tuple(audit.source for audit in audits), {"by": audits[0].by, **settings})
+    return [tag("h3", "To reproduce"), render_code_block(shlex.join([*call.to_shell(), "--html", "report.html"]))]
 
 
 def _measurement_facts(audit: GroupedAudit) -> list[tuple[object, object]]:

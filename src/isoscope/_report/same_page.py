@@ -65,7 +65,7 @@ def render_same_page(result: Sameness) -> str:
             _render_changed(result),
             _render_notes(result),
             _render_commands(result),
-            render_glossary({"same"}),
+            render_glossary({"mixed_spaces" if result.evidence == "within" else "same"}),
         ),
         styles=["page.css", "advice.css"],
         scripts=["copy.js"],

@@ -246,6 +246,8 @@ def _describe_sketches(result: Sameness) -> str:
 
 
 def _describe_within(result: Sameness) -> str:
+    if result.answer == "same":
+        return "The two parts of the rows that are farthest apart look like topics of one model, not like two models."
     if result.answer != "mixed":
         return ""
     if result.decided_by == "covariances":

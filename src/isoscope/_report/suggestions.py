@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from isoscope._report.commands import Call, Placeholder, is_file, name_source
 from isoscope.stores.columns import is_chosen_first
 from isoscope.stores.databases.address import parse_address
+from isoscope.stores.write import ENDINGS
 
 if TYPE_CHECKING:
     from isoscope.auditing.audit import Audit
@@ -80,7 +81,8 @@ def suggest_test(audit: Audit) -> Suggestion:
 
 def _suggest_repair(audit: Audit, method: str) -> Suggestion:
     if is_file(audit.source):
-        out = method + (".parquet" if parse_address(audit.source) else PurePath(audit.source).suffix)
+        ending = PurePath(audit.source).suffix.lower()
+        out = method + (ending if ending in ENDINGS and not parse_address(audit.source) else ".parquet")
         words = ["isoscope", "fix", method, audit.source, "-o", out, "--html", f"{method}.html"]
         return Suggestion(f"If the test confirms it, apply {method} and compare before and after:", shlex.join(words))
     name = "".join(word.capitalize() for word in method.split("-"))

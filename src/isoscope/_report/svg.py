@@ -66,6 +66,8 @@ class Scale:
 
         >>> Scale(0, 1).ticks(5)
         [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+        >>> Scale(0.04, 0.88).ticks(4)
+        [0.2, 0.4, 0.6, 0.8]
         >>> Scale(0.003, 1, log=True).ticks()
         [0.01, 0.1, 1.0]
         >>> Scale(-3, 0, exponents=True).ticks()
@@ -82,6 +84,8 @@ class Scale:
         power = 10.0 ** math.floor(math.log10(rough))
         step = next(power * times for times in (1, 2, 5, 10) if power * times >= rough * 0.999)
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+        if last <= first and count < 20:  # one tick does not show the scale
+            return self._linear_ticks(2 * count)
         return [round(step * i, 12) + 0.0 for i in range(first, last + 1)]
 
     def _log_ticks(self, count: int) -> list[float]:

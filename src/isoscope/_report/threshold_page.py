@@ -75,7 +75,7 @@ def render_threshold_page(found: Threshold) -> str:
             _render_scores(found),
             _render_notes(found),
             _render_commands(found),
-            render_glossary({"threshold"}),
+            render_glossary({"threshold", *(() if found.tail else ("precision",))}),
         ),
         styles=["page.css", "advice.css"],
         scripts=["copy.js"],
@@ -250,8 +250,8 @@ def _render_scores(found: Threshold) -> Section | None:
 
 
 def _list_cuts(found: Threshold) -> str:
-    cuts = ["none" if cut is None else format_cut(found, cut) for cut in found.fold_cuts]
-    return ", ".join(cuts)
+    digits = max(len(format_cut(found, cut).partition(".")[2]) for cut in found.fold_cuts)
+    return ", ".join("none" if cut is None else f"{cut:.{digits}f}".replace("-", "−") for cut in found.fold_cuts)
 
 
 def _score_rows(found: Threshold) -> list[tuple[str, dict[str, Share]]]:

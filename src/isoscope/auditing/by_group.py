@@ -69,6 +69,8 @@ def measure_groups(
     measured = {}
     for code, measurements in zip(runs, engine.each(_finish, runs.values()), strict=True):
         measured[grouping.names[code]] = measurements
+        if by == "layer" and grouping.values[code] == 0:
+            measurements.layer = 0
         progress("groups", measurements.n, len(measured) / len(runs))
     skipped |= grouping.others
     if not measured:

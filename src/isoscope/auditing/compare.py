@@ -17,6 +17,7 @@ from isoscope.auditing.finding import VERDICTS
 from isoscope.metrics.correspondence import cka, mutual_knn, procrustes_distance
 
 if TYPE_CHECKING:
+    from isoscope._core.types import Verdict
     from isoscope.auditing.audit_result import Audit
     from isoscope.auditing.finding import Finding
 
@@ -53,9 +54,14 @@ class Change:
 
     @property
     def trend(self) -> Direction:
-        """The direction, where "moved" becomes "better" or "worse" if only low or only high values are good."""
+        """The direction, where "moved" becomes "better" or "worse" if only low or only high values are good.
+
+        A change that the rounded values do not show becomes "same".
+        """
         if self.direction != "moved" or self.before is None or self.after is None:
             return self.direction
+        if self.before.shown == self.after.shown:
+            return "same"
         low, high = self.after.judged.ok
         if math.isfinite(low) == math.isfinite(high):
             return "moved"
@@ -65,7 +71,7 @@ class Change:
     def __str__(self) -> str:
         before = "–" if self.before is None else f"{self.before.shown} ({self.before.verdict})"
         after = "–" if self.after is None else f"{self.after.shown} ({self.after.verdict})"
-        within = ", with the same verdict" if self.trend != self.direction else ""
+        within = ", with the same verdict" if self.trend not in (self.direction, "same") else ""
         return f"{self.title}: {before} → {after}, {self.trend}{within}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -110,7 +116,9 @@ def describe_repair(before: Audit, after: Audit, held_out: HeldOutComparison, ag
 
     `agreement` is the share of nearest neighbors that both spaces have in common.
     """
-    parts = [f"{_count_bad(before)} bad → {_count_bad(after)} bad"]
+    verdict: Verdict = "bad" if _count(before, "bad") or _count(after, "bad") else "look"
+    name = "bad" if verdict == "bad" else "worth a look"
+    parts = [f"{_count(before, verdict)} {name} → {_count(after, verdict)} {name}"]
     then, now = before.get("labels"), after.get("labels")
     if then is not None and now is not None:
         parts.append(f"class separation (silhouette) {then.shown} → {now.shown}")
@@ -131,12 +139,18 @@ def describe_comparison(audits: Sequence[Audit], agreement: float | None) -> str
             f"A search in the two spaces finds {degree} rows: on average, {10 * agreement:.1f} of the top 10 results "
             "agree."
         )
-    counts = ", ".join(f"{letter} has {_count_bad(audit)}" for letter, audit in zip(LETTERS, audits, strict=False))
-    return f"Bad findings: {counts}."
+    counts = [_count(audit, "bad") for audit in audits]
+    most = max(counts)
+    if not most:
+        return f"None of the {len(audits)} spaces has a bad finding."
+    worst = [i for i, count in enumerate(counts) if count == most]
+    if len(worst) > 1:
+        return f"{', '.join(LETTERS[i] for i in worst)} have the most bad findings: {most} each."
+    return f"{LETTERS[worst[0]]} has the most bad findings: {most}. {audits[worst[0]].headline}"
 
 
-def _count_bad(audit: Audit) -> int:
-    return sum(finding.verdict == "bad" for finding in audit.findings)
+def _count(audit: Audit, verdict: Verdict) -> int:
+    return sum(finding.verdict == verdict for finding in audit.findings)
 
 
 def compare_findings(before: Audit, after: Audit) -> list[Change]:

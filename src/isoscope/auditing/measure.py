@@ -164,6 +164,8 @@ class Measurements:
     mixed_positions: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     """The positions in the sample of the rows that were examined for two spaces."""
     columns: dict[str, str] = field(default_factory=dict)
+    layer: int | None = None
+    """The layer of the rows, if the source contains several."""
     n_dropped_types: int = 0
     skipped: dict[str, str] = field(default_factory=dict)
     """The measurements that could not be made, and the reason for each."""
@@ -222,7 +224,7 @@ class MeasurementRun:
     def __init__(self, name: str, store: Store, settings: Settings, first: FirstPass):
         _check_measurable(name, first.sketch, first.sample)
         self.name, self.settings = name, settings
-        self.dtype, self.columns = str(store.dtype), dict(store.columns)
+        self.dtype, self.columns, self.layer = str(store.dtype), dict(store.columns), store.layer
         self.first, self.sketch, self.sample = first, first.sketch, first.sample
         self.skipped: dict[str, str] = {}
         blocks = self.sketch.groups
@@ -304,6 +306,7 @@ class MeasurementRun:
             mixed=mixed,
             mixed_positions=mixed_at,
             columns=self.columns,
+            layer=self.layer,
             n_dropped_types=self.first.n_dropped_types,
             skipped=skipped,
         )

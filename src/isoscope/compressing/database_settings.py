@@ -396,7 +396,7 @@ def _faiss(about: _Storage) -> DatabaseSetting:
             "index.add(quantizer.encode(vectors))",
             f"index.search(quantizer.encode(query[None]), {about.size})",
         )
-        difference = "Same codes."
+        difference = "faiss stores the same codes."
         if about.oversampling:
             difference += f" Then rank the {about.size} results by the original vectors."
         return DatabaseSetting("faiss", "python", lines, difference)
@@ -417,7 +417,9 @@ def _faiss(about: _Storage) -> DatabaseSetting:
     if not difference:
         scaled_after = is_scaled and about.vectors != "vectors"
         difference = (
-            "The codes are those of vectors of length 1 after the projection." if scaled_after else "Same codes."
+            "The codes are those of vectors of length 1 after the projection."
+            if scaled_after
+            else "faiss stores the same codes."
         )
     if about.is_whitened:
         difference += " The inner product does not divide by the length of the decoded vectors, so it finds fewer."

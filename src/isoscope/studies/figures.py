@@ -11,6 +11,7 @@ import numpy as np
 from isoscope._report.cloud import (
     CategoricalColoring,
     ContinuousColoring,
+    draw_dot,
     draw_points,
     points_by_class,
     render_color_legend,
@@ -197,7 +198,7 @@ def _draw_scatter_legend(
         mark = [
             join_markup(
                 *(
-                    tag("path", d=f"M{x + 6} {y + 5}h0", class_=f"dots key {look}")
+                    tag("path", d=f"M{x + 6} {y + 5}{draw_dot(look)}", class_=f"dots key {look}")
                     for look, some in points_by_class(own)
                     if len(some)
                 )

@@ -28,11 +28,13 @@ def format_number(value: float, digits: int, *, signed: bool = False) -> str:
 
     >>> format_number(-0.8829, 3), format_number(1.35e-5, 3), format_number(7.97e22, 1), format_number(float("nan"), 3)
     ('−0.883', '1.35e−5', '7.97e22', '–')
+    >>> format_number(759938, 0)
+    '759,938'
     """
     if math.isnan(value):
         return "–"
     plain = not value or 0.5 * 10.0**-digits <= abs(value) < _MAX_PLAIN
-    text = f"{value:.{digits}f}" if plain else f"{value:.2e}".replace("e-0", "e-").replace("e+", "e")
+    text = f"{value:,.{digits}f}" if plain else f"{value:.2e}".replace("e-0", "e-").replace("e+", "e")
     return ("+" if signed and value >= 0 else "") + text.replace("-", "−")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.resources import as_file, files
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from sklearn.neighbors import NearestNeighbors
 from threadpoolctl import threadpool_limits
@@ -83,6 +84,26 @@ def test_copies_of_token_types_are_expected_in_an_embedding_layer():
     contextual[:60] = contextual[60:120]  # copies in a layer in which tokens of a type differ
     found = isoscope.audit(contextual, types=types)["duplicates"]
     assert (found.value, found.verdict, found.details["copies_of_types"]) == (0.2, "bad", 0)
+
+
+def test_copies_of_tokens_at_the_same_position_are_expected_in_layer_0():
+    generator = np.random.default_rng(0)
+    types, position = np.arange(300) % 60, np.arange(300) // 120
+    first = generator.standard_normal((60, 16))[types] + 0.1 * generator.standard_normal((3, 16))[position]
+    second = np.repeat(generator.standard_normal((150, 16)), 2, axis=0)
+    columns = {
+        "embedding": [*first.astype(np.float32), *second.astype(np.float32)],
+        "token": [f"token {each}" for each in np.tile(types, 2)],
+        "layer": np.repeat([0, 1], 300),
+    }
+    source = pa.table(columns)
+    found = isoscope.audit(source, types="token", by="layer")
+    copies = found["0"]["duplicates"]
+    assert (copies.value, copies.verdict, copies.details["copies_of_types"]) == (0, "ok", 120)
+    assert "120 copies are expected" in copies.meaning
+    assert (found["1"]["duplicates"].value, found["1"]["duplicates"].verdict) == (0.5, "bad")
+    alone = isoscope.audit(source.drop_columns("token"), by="layer")["0"]["duplicates"]
+    assert (alone.value, alone.verdict) == (0.4, "bad")
 
 
 def test_a_space_without_near_duplicates_is_ok():

@@ -129,6 +129,9 @@ def duplicates(e: Evidence) -> Iterator[Finding]:
     """Judge the share of rows that are copies of another row."""
     copies = max(e.sketch.duplicates, 0.0)
     expected = _count_type_copies(e)
+    with_positions = not expected and e.m.layer == 0 and e.m.types is not None
+    if with_positions:
+        expected = round(copies)
     repeats = max(copies - expected, 0.0)
     share = min(repeats / e.n, 1.0)
     exact = e.sketch.rows.exact
@@ -141,7 +144,12 @@ def duplicates(e: Evidence) -> Iterator[Finding]:
             "row."
         )
         advice = "Remove copies before indexing, or merge identical results."
-    if expected:
+    if with_positions and expected:
+        meaning += (
+            f" In layer 0, a vector depends only on the token and its position; these {expected:,} copies are expected "
+            "and are not counted."
+        )
+    elif expected:
         meaning += (
             f" All tokens of a type have the same vector, as in the embedding layer of a model; these {expected:,} "
             "copies are expected and are not counted."
