@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from isoscope._core.errors import plural
 from isoscope.finetuning.result import has_learned, score_constant_prediction, score_logits
 from isoscope.losses import CosReg, IStar, UnbiasedIsoScore
 from isoscope.training.layer_metrics import CollapseThresholds, find_collapses
@@ -404,14 +405,15 @@ class Outcomes:
                 "healthy run has usual settings and learns its task: its score on held-out rows is above chance, its "
                 "loss on held-out text falls, or its sentence embeddings keep at least 95% of their Spearman "
                 "correlation on STS-B. A collapsed run has a fault and ends at chance, above its first loss, or with "
-                f"less than half of that correlation. {len(self.unclear)} other runs are not counted, such as faulty "
-                f"ones that learned anyway. The probe has {PROBE} texts, measured {MEASUREMENTS} times. The thresholds "
-                f"were chosen on every second configuration: {_format(chosen)}. {same} The first table shows the other "
-                "configurations, which were not used to choose the thresholds. The conditions of the rule were written "
-                "before, with some of these runs known, so the first table may be too favorable. “Labels” means that "
-                f"the labels of the probe and the loss are known. Versions: isoscope {version('isoscope')}, torch "
-                f"{version('torch')}, transformers "
-                f"{version('transformers')}, {platform.machine()}.",
+                "less than half of that correlation. Runs that are neither, such as faulty runs that learned anyway, "
+                f"are not counted ({plural(len(self.unclear), 'run')}). The probe has {PROBE} texts and is measured "
+                f"{MEASUREMENTS} times. The thresholds were chosen on every second configuration: {_format(chosen)}. "
+                f"{same} The first table shows the other configurations, which were not used to choose the thresholds. "
+                "Some of these runs were already known when the conditions of the rule were written, so the first "
+                "table may be too favorable. The earlier rule accepted only the silhouette as evidence of learning. "
+                "“Labels” means that the labels of the probe and the loss are known. Versions: isoscope "
+                f"{version('isoscope')}, torch {version('torch')}, transformers {version('transformers')}, "
+                f"{platform.machine()}.",
                 "",
                 "| rule | known | false alarms | collapses detected |",
                 "|---|---|---|---|",

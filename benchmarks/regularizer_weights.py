@@ -178,13 +178,13 @@ class Table:
         return "\n".join(
             [
                 f"The table shows the accuracy on {DEV_ROWS} held-out texts at the end of training, as mean ± standard "
-                f"deviation over {len(seeds)} seeds. A constant prediction has {constant}. There are {total} runs"
-                f"{partial} of {STEPS} steps with batches of {BATCH_SIZE} texts of at most {LENGTH} tokens, at "
-                f"learning rates of {rates}. The tasks are SST-2 and the 8 largest classes of BANKING77. A bold score "
-                "is more than two standard errors below that without a regularizer. The standard deviation between "
-                f"seeds, from the median variance of all arms, is {noise} (in the order of the columns). The ratio is "
-                "the norm of the gradient of the term relative to that of the task, as the range over the four "
-                "columns. Versions: "
+                f"deviation over {len(seeds)} seeds. A constant prediction has an accuracy of {constant}. There are "
+                f"{total} runs{partial} of {STEPS} steps with batches of {BATCH_SIZE} texts of at most {LENGTH} "
+                f"tokens, at learning rates of {rates}. The tasks are SST-2 and the 8 largest classes of BANKING77. A "
+                "bold score is more than two standard errors below that without a regularizer. The standard deviation "
+                f"between seeds is {noise} (in the order of the columns), computed from the median variance over all "
+                "arms. The ratio is the norm of the gradient of the term relative to that of the task, as the range "
+                "over the four columns. Versions: "
                 f"isoscope {version('isoscope')}, torch {version('torch')}, transformers {version('transformers')}, "
                 f"{platform.machine()}.",
                 "",
