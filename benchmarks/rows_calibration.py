@@ -154,7 +154,7 @@ def synthetic_cells() -> Iterator[Cell]:
             name = f"{kind}, {n:,}×{d}"
             yield Cell("clean", name, lambda rng, kind=kind, n=n, d=d: clean(cloud(kind, n, d, rng)))
     for n in (300, 1_000):
-        yield Cell("hubs", f"random lists, {n:,} rows", lambda rng, n=n: random_lists(n, rng))
+        yield Cell("hubs", f"random, {n:,} rows", lambda rng, n=n: random_lists(n, rng))
 
 
 def random_lists(n: int, rng: np.random.Generator) -> Result:
@@ -277,7 +277,7 @@ HEADS = {
     "clean": "| data | runs with outliers | outliers | runs with near-duplicates | near-duplicates | hubs |\n"
     "|---|---|---|---|---|---|",
     "planted": "| data and planted rows | outliers | false discoveries | in duplicate groups |\n|---|---|---|---|",
-    "hubs": "| lists | hubs |\n|---|---|",
+    "hubs": "| nearest neighbors | hubs |\n|---|---|",
     "labels": "| data | changed rows with a conflict | other rows with a conflict |\n|---|---|---|",
 }
 

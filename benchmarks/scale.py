@@ -330,7 +330,7 @@ def main() -> None:
         f"Measured with Python {platform.python_version()} on {os.cpu_count()} cores. The vectors have {D} dimensions "
     )
     head += f"in float32; {rows[-1]:,} rows take {rows[-1] * D * 4 / 1e9:.2f} GB. Files are read from disk "
-    head += f"({read_rate / 1e9:.2f} GB/s). The computations alternate; each time is "
+    head += f"({read_rate / 1e9:.2f} GB/s). The computations run in turn; each time is "
     head += f"the median of {options.repeats} runs." if options.repeats > 1 else "from a single run."
     text = f"{head}\n\n{table(found, rows)}\n\n{verdicts(found, rows)}\n\n{within}"
     predicted = prediction(numbers["costs"], numbers["constant"], read_rate)

@@ -3,7 +3,7 @@
 make gallery [STUDY=folder]
 
 Every page is made by its command, in a temporary folder, with a fixed date. Chromium then takes pictures of its top at
-1,280 and 390 pixels, in light and dark, and of the first printed sheet. A picture is written again only if it differs
+1,280 and 390 pixels, in light and dark, and of the first printed page. A picture is written again only if it differs
 visibly from the one that exists, so that a rerun changes only what changed. STUDY is the output folder of
 `isoscope study run`; without it, the pictures of the study stay as they are.
 """
@@ -53,9 +53,9 @@ class Entry:
 
 ENTRIES = (
     Entry("audit", "Audit", "What is unusual about these vectors, and why?", f"isoscope audit {FIVE}"),
-    Entry("rows", "Audit with rows", "Which rows should somebody look at?", f"isoscope audit {FIVE} --rows rows.csv"),
+    Entry("rows", "Audit with rows", "Which rows should you check?", f"isoscope audit {FIVE} --rows rows.csv"),
     Entry("compare", "Comparison", "How do two layers of a model differ?", f"isoscope audit {FIVE} {SIX}"),
-    Entry("fix", "Before and after a repair", "What did whitening improve, and what was lost?",
+    Entry("fix", "Before and after a repair", "What did whitening improve, and what did it make worse?",
           f"isoscope fix whiten {FIVE} -o whitened.parquet"),
     Entry("layers", "Audit by layer", "In which layer is the shape worst?", f"isoscope audit {BOTH} --by layer"),
     Entry("labels", "Audit by label", "Which label has the most unusual vectors?", f"isoscope audit {FIVE} --by label"),
@@ -63,13 +63,13 @@ ENTRIES = (
           f"isoscope advise {FIVE} --labels label"),
     Entry("threshold", "Threshold", "Above which cosine do two rows share a label?",
           f"isoscope threshold {FIVE} --labels label --precision 0.6"),
-    Entry("same", "Same space", "May vectors of two layers be mixed in one index?", f"isoscope same {FIVE} {SIX}"),
+    Entry("same", "Same space", "Can vectors of two layers share one index?", f"isoscope same {FIVE} {SIX}"),
     Entry("compress", "Compression", "How small can the vectors be stored?", f"isoscope compress {FIVE}"),
     Entry("finetune", "Fine-tuning", "Does a small model learn the labels, and what happens to its layers?",
           "isoscope finetune small-bert --train texts.parquet --text-column text --label-column label --seeds 2 "
           "--epochs 4 --batch-size 32 --learning-rate 2e-3 --max-length 32 --probe 128 --every 20 -o finetune"),
 )  # fmt: skip
-STUDY = Entry("study", "Study", "Which claims of a paper hold when its experiments are run again?",
+STUDY = Entry("study", "Study", "Which claims of a paper hold when its experiments are repeated?",
               "isoscope study run isotropy-clusters-classifiers -o study --quick")  # fmt: skip
 
 
@@ -130,7 +130,7 @@ def make_page(entry: Entry, folder: Path) -> Path:
 
 
 def take_pictures(browser: Chromium, page: Path) -> Iterator[tuple[str, Image.Image]]:
-    """Yield the pictures of a page with their names: two widths, light and dark, and the first printed sheet."""
+    """Yield the pictures of a page with their names: two widths, light and dark, and the first printed page."""
     for width, height in HEIGHTS.items():
         for dark in (False, True):
             tab = browser.open(page.as_uri(), width=width, height=height, dark=dark)
@@ -154,7 +154,7 @@ def read_png(content: bytes) -> Image.Image:
 
 
 def print_sheet(tab: Tab) -> Image.Image:
-    """Return the first sheet of the printed page, drawn by pdftoppm (Debian's poppler-utils)."""
+    """Return the first page of the printout, drawn by pdftoppm (Debian's poppler-utils)."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "page.pdf")
         path.write_bytes(tab.pdf())
@@ -186,7 +186,7 @@ def describe_entry(entry: Entry, folder: Path) -> str:
             ("dark", "1280-dark"),
             ("phone", "390-light"),
             ("phone, dark", "390-dark"),
-            ("first printed sheet", "print"),
+            ("first printed page", "print"),
         )
     )
     return (

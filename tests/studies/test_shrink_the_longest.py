@@ -260,7 +260,7 @@ def test_scores_of_a_model_that_learned_nothing_are_ignored():
 
 def test_published_wording_comes_from_the_published_numbers():
     told = {each.claim.key: each.published for each in make_verdicts(study(NAME).published, [])}
-    assert told["lowers"].startswith("anisotropy_1 −0.194 to −0.047 (4 of 4 as claimed)")
+    assert told["lowers"].startswith("anisotropy_1: −0.194 to −0.047 (4 of 4 as claimed)")
     assert told["metric-rises"] == "−0.003 to +0.013 (3 of 4 as claimed)"
     assert told["selection-isotropy"].endswith("(3 of 4 as claimed)")
 

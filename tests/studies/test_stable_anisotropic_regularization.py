@@ -248,7 +248,7 @@ def test_collapsed_models_are_counted_separately():
     assert set(collapsed.ours) == {"λ −5"}
     assert tables["collapsed"].rows[0].ours["λ −5"].mean == 3
     for key in ("negative", "helps", "beats-cosreg"):
-        assert "left out: 3 of 3 with λ −5." in verdicts[key].why
+        assert "left out: 3 of 3 with λ = −5." in verdicts[key].why
     assert not any("istar=-5" in key for key in [each.words for each in verdicts["negative"].cases])
 
 

@@ -84,7 +84,7 @@ def test_mean_over_seeds_has_student_interval_and_one_seed_none():
 def test_a_verdict_lists_its_cases():
     found = make_verdict(Claim("k", "It falls.", "§1"), Evidence("so", cases(YES, OPEN), "Why."))
     assert found.holds is Holds.partly
-    assert found.why == "1 of 2 cases agree, 0 contradict, 1 is undecided. Why."
+    assert found.why == "1 of 2 cases agrees, 0 contradict, 1 is undecided. Why."
     assert "(−0.300 to −0.100)" in found.ours
     nothing = make_verdict(Claim("k", "It falls.", "§1"), Evidence("so", untested="needs a model"))
     assert (nothing.holds, nothing.ours) == (Holds.untested, "needs a model")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
+from isoscope._core.errors import plural
 from isoscope.studies.formatting import format_number
 from isoscope.studies.study import Holds, Verdict
 
@@ -131,11 +132,12 @@ def format_counts(cases: Sequence[Case]) -> str:
 
     >>> from isoscope.studies.study import Case
     >>> format_counts([Case.exact("", 1.0, ABOVE_ZERO), Case("", 1.0, (-1.0, 3.0), ABOVE_ZERO)])
-    '1 of 2 cases agree, 0 contradict, 1 is undecided.'
+    '1 of 2 cases agrees, 0 contradict, 1 is undecided.'
     """
     agree, against, unclear = count_cases(cases)
+    verb = "agrees" if 1 in (agree, len(cases)) else "agree"
     return (
-        f"{agree} of {len(cases)} cases agree, {against} {'contradicts' if against == 1 else 'contradict'}, "
+        f"{agree} of {plural(len(cases), 'case')} {verb}, {against} {'contradicts' if against == 1 else 'contradict'}, "
         f"{unclear} {'is' if unclear == 1 else 'are'} undecided."
     )
 

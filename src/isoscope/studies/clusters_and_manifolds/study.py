@@ -35,9 +35,9 @@ class ClustersAndManifolds(Study):
     name = "clusters-and-manifolds"
     about = (
         "Each model reads running text in windows. For the token states of every layer, the study measures how "
-        "similar tokens are (S_inter, S_intra), overall and inside clusters. It also measures the number of clusters "
-        "and the local dimension, which it compares with that of static word vectors. Figures show the leading "
-        "principal components of each model."
+        "similar tokens of different types (S_inter) and of one type (S_intra) are, overall and inside clusters. It "
+        "also determines the number of clusters, and compares the local dimension with that of static word vectors. "
+        "Figures show the leading principal components of each model."
     )
     models: ClassVar[tuple[str, ...]] = (
         "google-bert/bert-base-uncased",

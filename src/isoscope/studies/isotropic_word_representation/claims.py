@@ -99,7 +99,7 @@ def _anisotropic_evidence(published: Published, results: ArmResults) -> Evidence
         "There is one case for each model and set: the log₁₀ isotropy must be below "
         f"{format_number(_ANISOTROPIC_LIMIT, 0)}."
     )
-    return _make_evidence(results, _format_published_range(published, "sets", "none isotropy", 2), cases, rule, 1)
+    return _make_evidence(results, _format_published_range(published, "sets", "unrepaired isotropy", 2), cases, rule, 1)
 
 
 def _layers_evidence(results: ArmResults) -> Evidence:
@@ -152,7 +152,8 @@ def _correlation_difference(
 
 def _similarity_evidence(published: Published, results: ArmResults) -> Evidence:
     gains = [
-        published.tables["sets"][name, f"repaired {each}"].value - published.tables["sets"][name, f"none {each}"].value
+        published.tables["sets"][name, f"repaired {each}"].value
+        - published.tables["sets"][name, f"unrepaired {each}"].value
         for name in published.rows("sets")
         for each in ("Pearson", "Spearman")
     ]
@@ -212,7 +213,7 @@ def _variant_evidence(
 def _format_published(published: Published, table: str, measure: str, digits: int) -> str:
     changes = []
     for row in published.rows(table):
-        before, after = (published.tables[table][row, f"{word} {measure}"].value for word in ("none", "repaired"))
+        before, after = (published.tables[table][row, f"{word} {measure}"].value for word in ("unrepaired", "repaired"))
         changes.append(f"{row} {format_number(before, digits)} → {format_number(after, digits)}")
     return "; ".join(changes)
 

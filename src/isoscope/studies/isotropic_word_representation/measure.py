@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from isoscope.studies.study import ArmContext
 
 VARIANTS = {
-    "none": "as it is",
+    "none": "no repair",
     "mean": "Mean",
     "mean-pca": "Mean + PCA",
     "kmeans-mean": "K-means + Mean",

@@ -137,7 +137,7 @@ _ROW_NAMES = {"variants": "variant", "sets": "set", "classification": "model", "
 
 
 def _sets_table(results: ArmResults, published: Published, model: str) -> Table:
-    rows, ways = [], {"none": ("none", "same"), "repaired": (REPAIR, "same"), "fitted on train": (REPAIR, "train")}
+    rows, ways = [], {"unrepaired": ("none", "same"), "repaired": (REPAIR, "same"), "train-fitted": (REPAIR, "train")}
     for name in results.sets:
         ours = {
             f"{way} {measure}": results.similarity(model, name, variant, fit, measure.lower())
@@ -146,7 +146,7 @@ def _sets_table(results: ArmResults, published: Published, model: str) -> Table:
         }
         table = "notebook" if name == "stsb-dev" else "sets"
         rows += _optional_row(name, ours, published.numbers(table, name, ours.keys()), model)
-    more = [f"fitted on train {measure}" for measure in _MEASURES]
+    more = [f"train-fitted {measure}" for measure in _MEASURES]
     return _published_table(
         published, "sets", f"sets-{model}", f"Raw and repaired states, by set: {model}", rows, *more
     )
@@ -164,10 +164,10 @@ def _unit_length_table(results: ArmResults) -> Table:
         for name in results.sets:
             ours = {
                 f"{word} {shown}": results.similarity(model, name, variant, "same", measure)
-                for word, variant in (("none", "none"), ("repaired", REPAIR))
+                for word, variant in (("unrepaired", "none"), ("repaired", REPAIR))
                 for shown, measure in measures.items()
             }
-            if ours["none isotropy at unit length"] is not None:
+            if ours["unrepaired isotropy at unit length"] is not None:
                 rows += _optional_row(f"{model}, {name}", ours, {}, model)
     note = (
         'Partition isotropy depends on the scale of the states. For the columns "at unit length", the states are '
@@ -176,12 +176,12 @@ def _unit_length_table(results: ArmResults) -> Table:
         "are not listed."
     )
     title = "Isotropy that does not depend on scale"
-    columns = [f"{word} {shown}" for word in ("none", "repaired") for shown in measures]
+    columns = [f"{word} {shown}" for word in ("unrepaired", "repaired") for shown in measures]
     return Table("unit-length", title, columns, rows, note=note, digits=3, row_name="model and set")
 
 
 def _classification_table(results: ArmResults, published: Published) -> Table:
-    columns = {"none": "none", "repaired": REPAIR}
+    columns = {"unrepaired": "none", "repaired": REPAIR}
     columns |= {label: variant for variant, label in VARIANTS.items() if variant not in columns.values()}
     rows: list[Row] = []
     for model in results.models:
@@ -202,21 +202,21 @@ def _finetuning_table(results: ArmResults, published: Published) -> Table:
     for task in results.tasks:
         for model in results.models:
             ours = {}
-            for how, word in (("none", "none"), ("repair", "repaired")):
+            for how, word in (("none", "unrepaired"), ("repair", "repaired")):
                 key = arm_key("finetune", task, model, how)
                 ours[f"{word} accuracy"] = results.value(key, "accuracy")
                 ours[f"{word} isotropy"] = results.value(key, "read", "isotropy")
             rows += _optional_row(f"{task}, {model}", ours, published.numbers("finetuning", task, ours.keys()), model)
     return _published_table(
-        published, "finetuning", "finetuning", "Fine-tuning with the [CLS] vectors of each batch repaired", rows
+        published, "finetuning", "finetuning", "Fine-tuning with repaired [CLS] vectors in each batch", rows
     )
 
 
 def _cls_table(results: ArmResults) -> Table:
     columns = {
         "isotropy, last layer": ("last", "isotropy"),
-        "as the head reads it": ("read", "isotropy"),
-        "repaired afterwards": ("offline", "isotropy"),
+        "at the head's input": ("read", "isotropy"),
+        "with a repair after fine-tuning": ("offline", "isotropy"),
         "share of the mean": ("mean_share",),
     }
     rows = []

@@ -42,9 +42,9 @@ class IsotropicWordRepresentation(Study):
     name = "isotropic-word-representation-in-bert"
     about = (
         "The last layer's token states are clustered, and each cluster's mean and leading principal components are "
-        "removed. Then the cosine between two sentences' mean token states is compared with human scores, and a "
-        "linear classifier is trained on SST-2. In fine-tuning, the same repair is applied to the [CLS] vectors of "
-        "each batch."
+        "removed (K-means + Mean + PCA). Then the cosine between two sentences' mean token states is compared with "
+        "human scores, and a linear classifier is trained on SST-2. In fine-tuning, the same repair is applied to the "
+        "[CLS] vectors of each batch."
     )
     models = ("google-bert/bert-base-uncased",)
     quick_models = ("google-bert/bert-base-uncased",)

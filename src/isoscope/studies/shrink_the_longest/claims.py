@@ -189,7 +189,7 @@ class _Judge:
         theirs = []
         for names in groups:
             rows = [f" {COMPONENTS[name]}" for name in names]
-            theirs.append(f"{_format_components(names)} {self._format_published('anisotropy', arm, other, rows)}")
+            theirs.append(f"{_format_components(names)}: {self._format_published('anisotropy', arm, other, rows)}")
         cases = self._cases(self.runs, groups, lambda runs, names: runs.between(arm, other, names), BELOW_ZERO)
         return self._evidence("; ".join(theirs), cases, f"the value with {arm} minus the value {_format_arm(other)}")
 

@@ -129,7 +129,9 @@ def _format_collapses(runs: Iterable[TrainedModel]) -> str:
     """Return, as text, how many models of each arm collapsed."""
     arms = group_by(runs, lambda each: each.penalty.name)
     counts = {name: sum(each.has_collapsed for each in own) for name, own in arms.items()}
-    collapsed = [f"{count} of {len(arms[name])} with {name}" for name, count in counts.items() if count]
+    collapsed = [
+        f"{count} of {len(arms[name])} with {name.replace('λ ', 'λ = ')}" for name, count in counts.items() if count
+    ]
     return f"Collapsed models are left out: {', '.join(collapsed)}." if collapsed else ""
 
 

@@ -319,7 +319,7 @@ def _stable_evidence(found: _EstimatorResults, d: int) -> Evidence:
     few = [(f"{name}, {n} rows", one["errors"]) for name, n, one in _iterate_results(found) if n <= d]
     why = (
         "There is one case for each distribution and each sample size up to the number of dimensions: IsoScore* at ζ "
-        "0.2 must have a smaller squared error than IsoScore."
+        "= 0.2 must have a smaller squared error than IsoScore."
     )
     if not few:
         return Evidence(_FIGURE_ONLY, why=why)
@@ -333,14 +333,16 @@ def _stable_evidence(found: _EstimatorResults, d: int) -> Evidence:
     ]
     plain, trained, analyzed, unbiased = ([_rmse(one[each]) for _, one in few] for each in _ESTIMATORS)
     left = [
-        f"{100 * fmean(a / b for a, b in zip(each, plain, strict=True)):.0f}% of IsoScore's error remains {words}"
-        for each, words in ((trained, "at ζ 0.2"), (analyzed, "at ζ 0.75"), (unbiased, "with the unbiased estimate"))
+        f"{100 * fmean(a / b for a, b in zip(each, plain, strict=True)):.0f}%" for each in (trained, analyzed, unbiased)
     ]
-    ours = f"smaller error in {share_of(cases, 'cases')}; {', '.join(left)}"
+    ours = (
+        f"smaller error in {share_of(cases, 'cases')}; of IsoScore's error, {left[0]} remains at ζ = 0.2, {left[1]} at "
+        f"ζ = 0.75, and {left[2]} with the unbiased estimate"
+    )
     least = sum(a < b for a, b in zip(unbiased, trained, strict=True))
     why += (
         " IsoScore* uses a large sample of the same distribution. The unbiased estimate needs no such sample and "
-        f"has a smaller error than ζ 0.2 in {least} of {len(few)} cases."
+        f"has a smaller error than IsoScore* in {least} of {len(few)} cases."
     )
     return Evidence(_FIGURE_ONLY, cases, why, ours)
 
@@ -368,7 +370,7 @@ def _many_samples_evidence(found: _EstimatorResults) -> Evidence:
         cases.append(Case(f"{name}, gap of the largest sample minus the second", near - far, interval, BELOW_ZERO))
         gaps.append([abs(each.mean) for each in gap])
     why = (
-        "There is one case for each distribution: the gap between IsoScore* at ζ 0.2 and IsoScore must be smaller "
+        "There is one case for each distribution: the gap between IsoScore* at ζ = 0.2 and IsoScore must be smaller "
         "for the largest sample size than for the second largest."
     )
     if not gaps:

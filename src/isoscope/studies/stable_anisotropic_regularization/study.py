@@ -58,8 +58,9 @@ class StableAnisotropicRegularization(Study):
     name = "stable-anisotropic-regularization"
     about = (
         "Part a draws samples from distributions with known isotropy and compares IsoScore, IsoScore* and the "
-        "unbiased estimate with the truth. Part b fine-tunes with I-STAR for several λ, with CosReg and without a "
-        "regularizer, and measures the score, the isotropy and the intrinsic dimension of every layer."
+        "unbiased estimate with the truth. Part b fine-tunes models with the regularizer I-STAR (with several weights "
+        "λ), with CosReg, and without a regularizer. It measures the score, the isotropy and the intrinsic dimension "
+        "of every layer."
     )
     models = ("bert-base-cased", "distilbert-base-cased", "albert-base-v2")
     quick_models = ("sentence-transformers/all-MiniLM-L6-v2",)
