@@ -50,19 +50,19 @@ def make_outcome(published: Published, setting: Setting, arms: Results) -> Outco
 def _tables(published: Published, results: LayerResults) -> list[Table]:
     similarities = {
         "S_inter": _value_getter("inter, raw"),
-        "one mean out": _value_getter("inter, one mean"),
-        "clusters' means out": _value_getter("inter, centered"),
+        "S_inter, mean subtracted": _value_getter("inter, one mean"),
+        "S_inter, cluster means subtracted": _value_getter("inter, centered"),
         "inside clusters": _value_getter("inter, clusters"),
         "S_intra": _value_getter("intra, raw"),
-        "S_intra, one mean out": _value_getter("intra, one mean"),
-        "S_intra, clusters' means out": _value_getter("intra, centered"),
+        "S_intra, mean subtracted": _value_getter("intra, one mean"),
+        "S_intra, cluster means subtracted": _value_getter("intra, centered"),
         "S_intra inside clusters": _value_getter("intra, clusters"),
         "clusters": _value_getter("clusters"),
         "silhouette": _value_getter("silhouette"),
     }
     directions = {
-        "three directions hold": lambda each: sum(each["explained"]),
-        "place in the window": _value_getter("along, place"),
+        "three components": lambda each: sum(each["explained"]),
+        "position in the window": _value_getter("along, place"),
         "frequency": _value_getter("along, frequency"),
         "kind of token": _value_getter("along, kind"),
         "cluster": _value_getter("along, cluster"),
@@ -75,9 +75,9 @@ def _tables(published: Published, results: LayerResults) -> list[Table]:
             "Values are means over the layers. The paper shows them only in a figure. In the columns "
             '"inside clusters", each cluster is measured separately and has the same weight, as in the paper. A '
             "cluster of two tokens pulls this average below zero, because subtracting their mean leaves two opposite "
-            "vectors. In the columns "
-            '"clusters\' means out", all tokens are measured together. The silhouette shown is the highest value over '
-            "2 to 15 clusters. A layer whose silhouette is below 0.1 counts as one cluster.",
+            'vectors. In the columns "cluster means subtracted", all tokens are measured together. The silhouette '
+            "shown is the highest value over 2 to 15 clusters. A layer whose silhouette is below 0.1 counts as one "
+            "cluster.",
             similarities,
             results,
         ),
@@ -287,7 +287,7 @@ def _scatter_figures(results: LayerResults) -> list[Figure]:
                     "cluster": each["cloud"]["cluster"],
                     "frequency, power of ten": each["cloud"]["frequency"],
                     "kind of token": each["cloud"]["kind"],
-                    "place in the window": each["cloud"]["place"],
+                    "position in the window": each["cloud"]["place"],
                 },
             )
             for each in _select_first_seed(layers)
