@@ -139,7 +139,7 @@ def test_equal_rows_with_other_labels_are_counted(rng):
     X = rng.standard_normal((40, 6))
     of = np.arange(40) % 2
     task = Labels(rows_of(np.concatenate([X, X])), np.concatenate([of, np.r_[1 - of[:30], of[30:]]]), "cosine", 5, 0)
-    assert "30 repeated rows had another label" in task.notes[1]
+    assert "30 repeated rows had a different label" in task.notes[1]
 
 
 @pytest.mark.parametrize("n", [41, 101])

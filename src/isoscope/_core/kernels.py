@@ -162,7 +162,7 @@ def _farthest(distances, indices):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, inline="never")
 def _reduce_list(k, distances, indices, counts, limits, last, row):  # type: ignore[no-untyped-def]
-    """Reduce the list of a row to its k nearest points, and set the limit of the row."""
+    """Reduce the list of a row to its k nearest points, and set the limit below which further points enter it."""
     values, numbers = distances[row, : counts[row]], indices[row, : counts[row]]
     bound = _kth_bound(values, k)
     kept = 0

@@ -32,9 +32,9 @@ class Summary:
     found: str
     """The answer."""
     basis: str
-    """What decided, and how sure the answer is."""
+    """What the answer is based on, and how certain it is."""
     limits: str
-    """What the result does not say."""
+    """What the result does not show."""
     next: str
     """A command line; it contains no secrets."""
 
@@ -92,7 +92,7 @@ def _describe_finding(finding: Finding) -> str:
 
 def _count_verdicts(findings: Sequence[Finding]) -> str:
     bad, look = (sum(finding.verdict == verdict for finding in findings) for verdict in ("bad", "look"))
-    return f"{plural(len(findings), 'finding')}, {bad} bad and {look} to look at"
+    return f"{plural(len(findings), 'finding')}, {bad} bad and {look} worth a look"
 
 
 def _summarize_audit(content: Mapping[str, Any], given: Mapping[str, Any]) -> Summary:

@@ -58,7 +58,7 @@ CHANGE_STYLES = {"worse": "red", "better": "green", "moved": "yellow"}
 _WIDTH = 100
 
 _JOINT = "\ue000"
-"""Stands for a space that is not broken; rich also breaks lines at no-break spaces."""
+"""Placeholder for a no-break space, because rich also breaks lines at no-break spaces."""
 _UNBREAKABLE = re.compile(
     r"`[^`]{1,40}`"  # commands
     r"|[\[(][^\[\]()]{1,24}[\])]"  # intervals and arguments

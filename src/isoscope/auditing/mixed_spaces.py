@@ -32,11 +32,11 @@ MAX_ALIGNMENT, MAX_EXCESS, MAX_MEAN_COSINE = 0.03, 0.1, 0.25
 """The largest alignment of covariances, their largest excess over random orientation, and the largest cosine of the
 means of two unrelated spaces; topics of one model exceed at least one of them. docs/same.md has the measurements."""
 CLEAR_GAP, LEAST_WIDTH = 0.81, 0.2
-"""The gap that topics of one model do not reach, and the least variance of the smaller space, relative to the larger
-one: near-duplicates have less."""
+"""The gap that topics of one model do not reach, and the least variance of the smaller space relative to the larger
+one. Near-duplicates vary less than that."""
 MIN_GAP, MIN_ALIGNMENT, MIN_WIDTH = 0.71, 0.12, 0.3
-"""The same for related spaces: a smaller gap is enough if the covariances of both are aligned, unlike those of two
-distant topics, and if the smaller space is no narrow topic."""
+"""The same for related spaces. A smaller gap is enough if the covariances of both are aligned, unlike those of two
+distant topics, and if the smaller space is too wide to be a narrow topic."""
 MIN_SHARE = 0.03
 """The smallest share of the rows that is recognized as another space; a narrow topic can look the same."""
 
@@ -171,8 +171,7 @@ def _look_for_gap(units: np.ndarray, seed: int) -> MixedSpaces:
 def _align_parts(units: np.ndarray, parts: np.ndarray) -> tuple[float, float]:
     """Return the correlation of the covariances of two parts, and the least excess within a part.
 
-    Both are without the part that random orientation explains. The excess of a round cluster is 0, that of a space is
-    not.
+    Both exclude the part that random orientation explains. The excess is 0 for a round cluster, but not for a space.
     """
     d = units.shape[1]
     first, second = (units[part] - units[part].mean(axis=0) for part in (parts, ~parts))

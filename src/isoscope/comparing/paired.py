@@ -198,7 +198,7 @@ def _enough_pairs(z: float = 1.959964) -> int:
 
 
 ENOUGH_PAIRS = 4 * _enough_pairs()
-"""The number of matched rows that is enough for every answer if it holds for all of them; a rotation needs the most."""
+"""The number of matched rows that is enough for any answer that holds for all of them; a rotation needs the most."""
 
 
 def _choose(fits: list[Fit], limit: float) -> Fit | None:
