@@ -1,4 +1,4 @@
-"""The task of labels: a linear probe, nearest neighbors and k-means, each row judged by the others."""
+"""The labels task: a linear probe, nearest neighbors and k-means, each row classified by a model of the others."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_class_with_one_row_does_not_raise(rng):
 
 
 class Nearly(Repair):
-    """A small random map: as likely to help as to harm."""
+    """A small random map, which helps as often as it harms."""
 
     _fitted_attribute = "map_"
 

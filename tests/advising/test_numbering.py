@@ -1,4 +1,4 @@
-"""Judgments that refer to rows by number: used only if they cannot count from 1, and announced."""
+"""Judgments that refer to rows by number are used only if they cannot count from 1; a note reports them."""
 
 from __future__ import annotations
 

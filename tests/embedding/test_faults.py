@@ -1,4 +1,4 @@
-"""What embedding must not do: lose, repeat, shuffle or mislabel a row, count padding, leave half a store, say a lie."""
+"""Faults of embedding: lost, repeated, shuffled or mislabeled rows, padding, incomplete stores, wrong messages."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def vectors(tmp_path_factory):
 
 
 def table(folder: Path) -> pa.Table:
-    """All rows of a store, as they lie on the disk."""
+    """Return all rows of a store, in the order on disk."""
     return pa.concat_tables([pa.ipc.open_file(path).read_all() for path in sorted(folder.glob("layer-*.arrow"))])
 
 

@@ -63,7 +63,7 @@ def run(place, out, models=("enc",), **more):
 
 @pytest.fixture(scope="module")
 def whole(place, tmp_path_factory):
-    """A run of everything."""
+    """A complete run."""
     return run(place, tmp_path_factory.mktemp("out") / "run", ("enc", "dec", "glove-tiny"))
 
 
@@ -128,7 +128,7 @@ def test_clusters_mislead_only_where_one_mean_is_not_enough(raw, one, many, expe
 
 
 def test_statements_absent_from_the_paper_are_not_claims():
-    """It states no value for S_intra inside clusters, and does not mention a token's place in the window."""
+    """The paper gives no value for S_intra inside clusters, and does not mention a token's position in the window."""
     outcome = outcome_of(made_layers())
     assert [each.claim.key for each in outcome.observations] == ["intra-centered", "offset", "place"]
     claims = study(NAME).published.claims
