@@ -41,7 +41,7 @@ def products_to_squared_distances(products, left, right, left_norms, right_norms
     """Convert a tile of inner products into squared distances, in place.
 
     If two points are so close that the three terms cancel (to less than `near` times their size), use the difference of
-    the raw rows `left` and `right` instead, because the products were computed from centered rows, which are rounded.
+    the raw rows `left` and `right` instead. The products were computed from centered rows, which are rounded.
     """
     rows, columns = products.shape
     for i in range(rows):

@@ -103,7 +103,9 @@ def _summarize_audit(content: Mapping[str, Any], given: Mapping[str, Any]) -> Su
     found = audit.headline
     worse = [change["name"] for change in content.get("changes", []) if change["direction"] == "worse"]
     if "changes" in content:
-        changed = f"worse than in the baseline: {join_words(worse)}" if worse else "worse than in the baseline: nothing"
+        changed = "no finding is worse than in the baseline"
+        if worse:
+            changed = f"worse than in the baseline: {join_words(worse)}"
         found = f"{found.rstrip('.')}; {changed}."
     (source,) = given["sources"]
     if audit.verdict == "ok" and not worse:
@@ -238,7 +240,7 @@ def _summarize_similarity(content: Mapping[str, Any], given: Mapping[str, Any]) 
         )
         basis = f"The cosine was ranked among pairs of {where}."
         following = _command("threshold", given["source"], **_pick(given, ("queries", "layer")))
-    limits = "A percentile tells how rare a cosine is, and not whether two texts mean the same."
+    limits = "A percentile tells how rare a cosine is, but not whether two texts mean the same."
     return Summary(f"{found}.", basis, limits, following)
 
 

@@ -327,7 +327,7 @@ PartT = TypeVar("PartT")
 
 
 class _StackedTables(ABC, Generic[PartT]):
-    """A wide table, split into as many tables below each other as the width of the console requires.
+    """A wide table that is split into several tables, one below the other, if the console is too narrow.
 
     `parts` are its columns, or groups of columns that stay together; each table repeats the names of the rows.
     """

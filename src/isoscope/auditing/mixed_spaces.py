@@ -97,7 +97,7 @@ class MixedSpaces:
 
 
 def find_mixed_spaces(vectors: np.ndarray, seed: int) -> MixedSpaces | None:
-    """Return whether the rows come from two spaces; None if there are too few rows or dimensions to tell.
+    """Return whether the rows come from two spaces; None if there are too few rows or dimensions to decide.
 
     Only directions are compared. The memory is proportional to the square of the number of rows, which should be at
     most `MIXED_ROWS`.
@@ -350,7 +350,7 @@ def _compare_sides(
 ) -> tuple[float, float, float] | None:
     """Return the alignment, the excess, and the least excess of different clusters within a side.
 
-    Without the last one, clusters that have nothing in common would look like two spaces.
+    Without this least excess, clusters that have nothing in common would look like two spaces.
     """
     d = units.shape[1]
     parts = 2 * codes + sides

@@ -96,7 +96,7 @@ class CompressionTrial:
     stored: int
     """Bytes per vector that rescoring needs in addition; 0 without rescoring."""
     oversampling: int
-    """How many times as many results as needed are rescored; 0 means no rescoring."""
+    """The number of rescored results, divided by the number needed; 0 means no rescoring."""
     scores: dict[str, Kept]
     whole: Kept | None = None
     """Its recall on the whole source, if the others were scored on a sample and this candidate was a finalist."""

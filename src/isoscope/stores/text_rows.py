@@ -347,7 +347,7 @@ def _are_names(head: list[str], rows: list[list[str]]) -> bool:
 
 
 def _tidy_names(head: list[str]) -> list[str]:
-    """Return column names without spaces around them, and without the # with which `numpy.savetxt` begins a header."""
+    """Return column names without spaces around them, and without the # that `numpy.savetxt` puts before a header."""
     names = [name.strip() for name in head]
     return [names[0].removeprefix("#").lstrip() or names[0], *names[1:]]
 

@@ -314,7 +314,7 @@ def _tables(connection: Any) -> list[str]:
 
 
 NULL_ELEMENTS, NOT_FLAT = -1, -2
-"""The keys by which `count_dimensions` counts arrays with null elements, and empty or nested arrays."""
+"""The keys under which `count_dimensions` counts arrays with null elements, and empty or nested arrays."""
 
 
 def valid_vector_condition(column: Column, dim: int) -> Any:
