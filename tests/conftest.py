@@ -1,4 +1,4 @@
-"""Fixtures of all tests: array libraries, datasets, the papers' vectors, one tolerance."""
+"""Fixtures that all tests share: array libraries, datasets, the papers' vectors and a tolerance."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _find_shared(item: pytest.Item, file: str) -> str | None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Survive tests that end their worker."""
+    """Let the run continue after tests that end their worker."""
     if config.getoption("dist") != "loadgroup":
         return None
     from tests.scheduling import Scheduler
@@ -106,17 +106,17 @@ def pytest_collection_finish() -> None:
 
 
 def tolerance(dtype: Any) -> float:
-    """4·√eps: what isoscope promises against a float64 oracle."""
+    """The largest allowed relative error, 4·√eps, compared with a float64 reference."""
     return 4 * float(np.sqrt(np.finfo(np.dtype(dtype)).eps))
 
 
 def memory_for(rows: int) -> int:
-    """A `max_memory` that leaves float64 blocks of so many rows, on any number of cores."""
+    """A `max_memory` that gives float64 blocks of this many rows on any number of cores."""
     return 2 * 8 * thread_count() * rows**2
 
 
 class Library(NamedTuple):
-    """An array library: how to make its arrays and how to see their values."""
+    """An array library: functions that create its arrays and read their values."""
 
     name: str
     array: Any
@@ -227,7 +227,7 @@ def rotation(d: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def assert_any_memory_will_do(metric: Any, X: np.ndarray, **near: float) -> None:
-    """The same value from read-only, Fortran-ordered, strided and reversed memory; and X is left alone."""
+    """Check that memory layout does not change the value, and that X is not modified."""
     expected, kept = metric(X), X.copy()
     X.flags.writeable = False
     spread = np.zeros((2 * X.shape[0], 3 * X.shape[1]))

@@ -1,4 +1,4 @@
-"""The GitHub Action and the pre-commit hooks: their own shell steps and entries, run on small files."""
+"""The GitHub Action and the pre-commit hooks: their shell steps and entries run on small files."""
 
 from __future__ import annotations
 

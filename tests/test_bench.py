@@ -1,4 +1,4 @@
-"""`make bench` runs all its parts, whatever becomes of one of them."""
+"""`make bench` runs all its parts, even if one of them fails."""
 
 from __future__ import annotations
 

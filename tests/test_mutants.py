@@ -164,7 +164,7 @@ def test_other():
 
 @pytest.fixture
 def toy(tmp_path):
-    """A checkout with three mutants: one is not noticed, one never ends, one fails a test."""
+    """A checkout with three mutants: one survives, one never ends, one fails a test."""
     root = tmp_path / "toy"
     for name, text in TOY.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The notebooks of the documentation: they run, and their stored outputs are what they print today."""
+"""The notebooks of the documentation: they run, and their stored outputs are current."""
 
 import pytest
 from threadpoolctl import threadpool_limits

@@ -37,7 +37,7 @@ def block():
 
 @pytest.fixture(scope="module")
 def large(block, tmp_path_factory):
-    """In float64, which has half as many numbers as float32; rows of both are handed out without a further copy."""
+    """A file in float64, which has half as many values as float32; rows of both are returned without a copy."""
     path = write_blocks(tmp_path_factory.mktemp("large") / "large.npy", block, ROWS)
     assert path.stat().st_size > 3 * LIMIT
     yield path
@@ -45,7 +45,7 @@ def large(block, tmp_path_factory):
 
 
 def write_blocks(path, block, rows):
-    """One block of rows again and again."""
+    """Write one block of rows repeatedly."""
     with path.open("wb") as file:
         about = {
             "descr": np.lib.format.dtype_to_descr(block.dtype),
@@ -86,7 +86,7 @@ def test_memory_limit_is_enforced(large):
 
 
 def mean_cosine(block):
-    """Of the block again and again."""
+    """Return the mean cosine of the repeated block."""
     wide = block.astype(np.float64)
     unit = np.linalg.norm((wide / np.linalg.norm(wide, axis=1, keepdims=True)).mean(axis=0)) ** 2
     return (ROWS * unit - 1) / (ROWS - 1)
@@ -132,9 +132,10 @@ def test_convert(large, block, tmp_path):
 
 @pytest.mark.heavy
 def test_fix(rng, tmp_path):
-    """Two audits with all neighbours, which take their time: of fewer numbers, each of 16 bytes.
+    """Run two audits with all neighbors, which are slow, on fewer values of 16 bytes each.
 
-    The file still has no room beside the libraries. The other commands make the same passes without a copy.
+    The file and the libraries still do not fit into memory together. The other commands make the same passes without a
+    copy.
     """
     rows, wide = 132_000, rng.standard_normal((12_000, 256)) + 1
     few = write_blocks(tmp_path / "few.npy", wide.astype(np.longdouble), rows)
@@ -173,7 +174,7 @@ def test_too_little_memory_raises_one_line_error(large):
 
 @pytest.mark.parametrize("ending", ["npy", pytest.param("parquet", marks=pytest.mark.heavy)])
 def test_max_memory_is_respected(tmp_path, ending):
-    """What is the process's own, RssAnon, looked at every few milliseconds."""
+    """Measure the memory of the process itself, RssAnon, every few milliseconds."""
     rows = np.random.default_rng(1).standard_normal((60_000, 96)).astype(np.float32)
     isoscope.write_store(rows, tmp_path / f"rows.{ending}")
     peak = own_memory("audit", tmp_path / f"rows.{ending}", "--max-memory", "220MB", "--json", tmp_path / "a.json")
@@ -182,7 +183,7 @@ def test_max_memory_is_respected(tmp_path, ending):
 
 
 def own_memory(*arguments):
-    """The most bytes that a command held as its own."""
+    """Return the peak of the memory of a command's own process."""
     words = [sys.executable, "-m", "isoscope", *map(str, arguments)]
     peak = 0
     with subprocess.Popen(words, env={**os.environ, **ONE_THREAD}, stdout=subprocess.DEVNULL) as process:

@@ -1,4 +1,4 @@
-"""The public surface: what an import costs, which names are public, and whether each explains itself."""
+"""The public API: the cost of an import, the public names, and their docstrings."""
 
 import ast
 import importlib
@@ -56,7 +56,7 @@ MEASURES = ["sketch(X).isoscore()", "h0_barcode(X)", "two_nn(X)", "silhouette(X,
 
 @pytest.fixture(scope="module")
 def heavy_modules_after_measures() -> dict[str, set[str]]:
-    """The heavy modules that one fresh interpreter has imported after each of the measures, in their order."""
+    """Return the heavy modules that one fresh interpreter has imported after each measure, in order."""
     script = f"""
 import sys, numpy as np, isoscope
 X = np.random.default_rng(0).standard_normal((20, 4))
@@ -101,7 +101,7 @@ def test_top_level_has_about_fifty_names():
 
 
 def test_public_names_need_no_import_and_are_not_replaced_by_modules():
-    """A package is an attribute before it is imported, and a module of the name of a function would replace it."""
+    """Packages are attributes before their import; a module with a function's name would replace the function."""
     program = """
 import importlib, pkgutil, isoscope
 for name in dir(isoscope):
@@ -140,7 +140,7 @@ def test_names_that_need_torch_show_how_to_install_it(name):
 
 @pytest.mark.parametrize("module", LAZY)
 def test_type_checkers_see_the_runtime_names(module):
-    """The names under TYPE_CHECKING are a second copy, so this compares the two."""
+    """The names under TYPE_CHECKING duplicate the public names, so this test compares both."""
     package = importlib.import_module(module)
     tree = ast.parse(inspect.getsource(package))
     checked = next(node for node in tree.body if isinstance(node, ast.If) and node.test.id == "TYPE_CHECKING")

@@ -75,7 +75,7 @@ def run_alone(folder, command):
 
 @pytest.fixture(scope="module")
 def run(folder):
-    """Run a command where no extra is installed; return its exit code and what it printed to stderr."""
+    """Run a command without extras; return its exit code and standard error."""
     if sys.platform != "linux":  # Windows cannot fork, and macOS cannot do so safely once numpy is imported
         yield lambda command: run_alone(folder, command)
         return

@@ -12,7 +12,7 @@ TESTS = ["a.py::1@a", "a.py::2@a", "b.py::1@b", "b.py::2@b", "b.py::3@b", "b.py:
 
 
 class Worker:
-    """Records what it is asked to run."""
+    """A stand-in that records the tests that it is asked to run."""
 
     shutting_down = False
 

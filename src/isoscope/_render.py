@@ -105,7 +105,7 @@ def render(result_class: str, kind: str, *arguments: Any, **options: Any) -> Any
 
 
 class Displayed:
-    """What an object shows in a notebook: its page if anywidget is installed, or else a table and images."""
+    """Base class for notebook output: a page if anywidget is installed, otherwise a table and images."""
 
     def _render_page(self) -> str:
         """Return the page as HTML."""
@@ -123,8 +123,8 @@ class Displayed:
     def widget(self) -> PageWidget:
         """The page as a notebook widget; its `selected`, `pinned` and `clicked` are the points that you marked.
 
-        Every use returns the same widget, so that `result.widget.selected` also contains what was selected in the
-        output that a notebook shows for the result. Needs the extra ``isoscope[notebook]``.
+        Every use returns the same widget, so `result.widget.selected` also contains the points that you selected in the
+        notebook output of the result. Needs the extra ``isoscope[notebook]``.
         """
         made: PageWidget | None = self.__dict__.get("_widget")
         if made is None:
@@ -171,7 +171,7 @@ class _Html:
 
 
 class Result(Displayed):
-    """What results share: the answer in words, text for the terminal, a table for notebooks, JSON and an HTML page."""
+    """Base class of results: a headline, text for the terminal, a table for notebooks, JSON and an HTML page."""
 
     @property
     def headline(self) -> str:

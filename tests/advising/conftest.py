@@ -15,13 +15,13 @@ from isoscope.transforms.repair import Repair
 
 @pytest.fixture(autouse=True)
 def _one_thread():
-    """K-means of a small cloud spends its time waiting for its own threads."""
+    """Use one thread: k-means of a small dataset spends most of its time waiting for threads."""
     with threadpool_limits(1):
         yield
 
 
 def silent(stage: str, rows: int, share: float) -> None:
-    """Progress that nobody looks at."""
+    """Ignore the progress."""
 
 
 def rows_of(X: Any) -> Rows:
@@ -31,7 +31,7 @@ def rows_of(X: Any) -> Rows:
 
 
 class Recording(Repair):
-    """Leaves vectors alone, and remembers every array it was fitted to; a store is not remembered."""
+    """A repair that changes nothing and records every array, but no store, that it was fitted to."""
 
     _fitted_attribute = "fitted_"
     seen: ClassVar[list[np.ndarray]] = []
@@ -54,6 +54,6 @@ def recording() -> Recording:
 
 
 def topics(rng: np.random.Generator, n: int = 200, d: int = 8, k: int = 4, noise: float = 0.4) -> tuple[Any, Any]:
-    """Clusters on the axes, and which row is of which."""
+    """Return clusters centered on the axes, and the cluster of each row."""
     of = np.arange(n) % k
     return np.eye(d)[of] + noise * rng.standard_normal((n, d)), of

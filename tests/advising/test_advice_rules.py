@@ -1,4 +1,4 @@
-"""Advice of an audit names only what isoscope offers, leaves proof to `isoscope advise`, and does not conflict."""
+"""The advice of an audit names only existing commands, asks to confirm with `isoscope advise`, and is consistent."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_clusters_with_a_tenth_of_label_information_are_kept(noise, left):
 
 
 def test_no_repair_is_suggested_that_would_remove_the_labels(audits):
-    """The first directions are the labels: no finding may suggest to remove them."""
+    """The leading components separate the labels, so no finding may suggest removing them."""
     found = audits["labeled clusters"]
     assert found["label_conflict"].verdict == "look"
     assert found["anisotropy"].verdict != "ok"

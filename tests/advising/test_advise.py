@@ -1,4 +1,4 @@
-"""The advice end to end: repairs that help are recommended, good vectors are left alone, results are saved."""
+"""`advise` end to end: helpful repairs are recommended, good vectors stay unchanged, results are saved."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GIVEN = [Center(), AllButTheTop(1), Whiten()]
 
 
 def rogue_pairs():
-    """Meaning in 12 coordinates, and one that drowns it; what people would say of pairs."""
+    """Vectors with meaning in 12 coordinates and one dominant noise coordinate, and graded pairs of rows."""
     rng = np.random.default_rng(0)
     meaning = rng.standard_normal((300, 12))
     X = np.hstack([meaning, np.zeros((300, 4))]) + 0.2 * rng.standard_normal((300, 16))
@@ -43,7 +43,7 @@ def rogue():
 
 @pytest.fixture(scope="module")
 def good():
-    """Classes that the large coordinates tell apart: whitening can only blow up the noise of the small ones."""
+    """Classes that the large coordinates separate: whitening can only amplify the noise of the small ones."""
     rng = np.random.default_rng(1)
     of = np.arange(300) % 3
     X = 1.5 * np.eye(24)[of] + rng.standard_normal((300, 24)) * np.r_[np.full(4, 0.6), np.full(20, 0.1)]

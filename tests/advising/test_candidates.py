@@ -1,4 +1,4 @@
-"""Candidates: simplest first, and none that needs more rows."""
+"""Candidates are ordered from the simplest, without those that need more rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Intervals that hold at once, the simplest significant repair near the best, and what it gains on unseen examples."""
+"""Simultaneous intervals, the choice of the simplest repair near the best, and its gain on held-out examples."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_splits_are_repeated_until_enough_selections(folds, rng):
 
 
 def test_expected_gain_is_free_of_selection_bias():
-    """Of many equal candidates with the same gain, the one that looks best is promised no more than they all give."""
+    """Among many candidates with the same true gain, the promised gain of the best one is not inflated."""
     rng = np.random.default_rng(3)
     promised, looked = [], []
     for _ in range(80):

@@ -1,4 +1,4 @@
-"""The task of labels: a linear probe, nearest neighbors and k-means, each row judged by the others."""
+"""The labels task: a linear probe, nearest neighbors and k-means, each row classified by a model of the others."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_class_with_one_row_does_not_raise(rng):
 
 
 class Nearly(Repair):
-    """A small random map: as likely to help as to harm."""
+    """A small random map, which helps as often as it harms."""
 
     _fitted_attribute = "map_"
 
@@ -139,7 +139,7 @@ def test_equal_rows_with_other_labels_are_counted(rng):
     X = rng.standard_normal((40, 6))
     of = np.arange(40) % 2
     task = Labels(rows_of(np.concatenate([X, X])), np.concatenate([of, np.r_[1 - of[:30], of[30:]]]), "cosine", 5, 0)
-    assert "30 repeated rows had another label" in task.notes[1]
+    assert "30 repeated rows had a different label" in task.notes[1]
 
 
 @pytest.mark.parametrize("n", [41, 101])

@@ -1,4 +1,4 @@
-"""Judgments that refer to rows by number: used only if they cannot count from 1, and announced."""
+"""Judgments that refer to rows by number are used only if they cannot count from 1; a note reports them."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_conflicting_judgments_are_rejected(search):
     judged.append(judged[0])  # a repetition is no conflict
     ids = {"ids": range(DOCUMENTS), "query_ids": range(QUERIES)}
     isoscope.advise(corpus, queries=queries, qrels=judged, candidates=[], **ids)
-    with pytest.raises(ParameterError, match="two relevances, 1 and 0, of the document '1' for the query '0'"):
+    with pytest.raises(ParameterError, match="two relevance grades, 1 and 0, of the document '1' for the query '0'"):
         isoscope.advise(corpus, queries=queries, qrels=[*judged, ("0", "1", 0)], candidates=[], **ids)
 
 

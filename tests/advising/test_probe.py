@@ -1,4 +1,4 @@
-"""The probe equals ridge regression with the penalty of the least leave-one-out error."""
+"""The probe equals ridge regression with the penalty that minimizes the leave-one-out error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def linear_probe(X, labels, Z):
 
 
 def left_out_error(X, wanted, penalty):
-    """By fitting again without each row in turn."""
+    """Compute the leave-one-out error by refitting without each row in turn."""
     total = 0.0
     for i in range(len(X)):
         rest = np.arange(len(X)) != i
@@ -59,7 +59,7 @@ def test_leave_one_out_predictions_equal_refitting_without_each_row(rng, n, d, n
 
 
 def test_leave_one_out_accuracy_on_noise_is_at_chance():
-    """A mean label without the row itself would make its own label the rarest, and be wrong nearly always."""
+    """Subtracting the mean label of the other rows would make a row's own label the least likely one."""
     rng = np.random.default_rng(0)
     labels = np.arange(400) % 4
     hits = [(LinearProbe(rng.standard_normal((400, 3)), labels).leave_one_out() == labels).mean() for _ in range(20)]

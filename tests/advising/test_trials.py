@@ -93,7 +93,7 @@ def test_candidates_that_cannot_be_fitted_are_excluded_with_reason(task):
 
 
 class Failing(Repair):
-    """Can be fitted twice, and then no more."""
+    """A repair that raises an error from the third fit on."""
 
     _fitted_attribute = "fitted_"
     fits = 0

@@ -1,4 +1,4 @@
-"""Without a task: how many neighbors two halves of the coordinates have in common."""
+"""Without a task: the share of neighbors that two halves of the coordinates have in common."""
 
 from __future__ import annotations
 

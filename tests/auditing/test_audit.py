@@ -23,7 +23,7 @@ LABELS = np.arange(260) % 4
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    """K-means of a small cloud spends its time waiting for its own threads."""
+    """Use one thread: k-means of a small dataset spends most of its time waiting for threads."""
     with threadpool_limits(1):
         yield
 

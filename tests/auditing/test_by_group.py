@@ -1,4 +1,4 @@
-"""Groups measured in the same passes have the bits of separate stores."""
+"""Groups measured in the same passes have results bit-identical to those of separate stores."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def silent(*_):
 
 
 def same(a, b):
-    """Whether two things hold the same numbers, to the last bit."""
+    """Return whether two results contain bit-identical numbers."""
     if dataclasses.is_dataclass(a) and not isinstance(a, Sketch):
         return all(same(getattr(a, f.name), getattr(b, f.name)) for f in dataclasses.fields(a))
     if isinstance(a, np.ndarray):
@@ -47,7 +47,7 @@ def X(rng):
 
 
 def cuts(groups, rng):
-    """Ways in which rows of groups may stand: one after the other, mixed, mixed with some left out."""
+    """Orders of grouped rows: one group after the other, mixed, and mixed with unequal sizes."""
     n = 1500
     return {
         "contiguous": np.arange(n) * groups // n,

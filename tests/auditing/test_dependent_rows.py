@@ -84,7 +84,7 @@ def test_too_few_groups_are_reported():
 
 @pytest.mark.parametrize("name", SHAPE)
 def test_grouped_intervals_of_isotropy_cover_the_truth(name):
-    """The truth is what very many texts give."""
+    """The true value comes from very many texts."""
     runs, spread = 100, np.sqrt([4, 2, 1, 1])
 
     def tokens(rng, texts, each):

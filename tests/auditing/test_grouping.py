@@ -1,4 +1,4 @@
-"""Grouping: every row has a group, equal values share one, and groups are ordered."""
+"""Grouping: every row has a group, equal values share a group, and groups are ordered."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from tests.conftest import rotation
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    """K-means of a small cloud spends its time waiting for its own threads."""
+    """Use one thread: k-means of a small dataset spends most of its time waiting for threads."""
     with threadpool_limits(1):
         yield
 
@@ -29,7 +29,7 @@ def not_ok(found):
 
 
 def ball(n=400, d=32, seed=0, length=1.0):
-    """Isotropic, of about this length."""
+    """Return isotropic vectors of about this length."""
     return length * np.random.default_rng(seed).standard_normal((n, d)) / np.sqrt(d)
 
 

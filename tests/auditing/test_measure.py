@@ -24,13 +24,13 @@ from tests.conftest import tolerance
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    """K-means of a small cloud spends its time waiting for its own threads."""
+    """Use one thread: k-means of a small dataset spends most of its time waiting for threads."""
     with threadpool_limits(1):
         yield
 
 
 def counted(source, **columns):
-    """A store that counts how often it is read from the beginning, and the list it counts in."""
+    """A store that counts how often it is read from the beginning, and the list with its counts."""
     store, reads = open_store(source, **columns), []
     plain = store.batches
 

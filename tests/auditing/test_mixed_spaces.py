@@ -122,7 +122,10 @@ def test_audit_reports_the_rows_and_does_not_call_them_clusters():
 
 
 def test_round_clusters_are_rarely_two_spaces():
-    """At most 3 of 24, which a rate of 5% exceeds in 3% of the cases; before, most of them were called mixed."""
+    """At most 3 of 24 are detected; a rate of 5% would exceed this in 3% of runs.
+
+    An earlier rule detected most of them.
+    """
     found = 0
     for seed in range(6):
         rng = np.random.default_rng(seed)

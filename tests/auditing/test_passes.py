@@ -45,7 +45,7 @@ def silent(stage, rows, share):
 
 
 def chunks(X, size):
-    """X in batches of so many rows."""
+    """Yield X in batches of this many rows."""
     return (Batch(i, X[i : i + size], {}, 0.0) for i in range(0, len(X), size))
 
 
@@ -176,7 +176,7 @@ def test_a_store_without_finite_rows_raises_an_error():
 
 
 class Seen(Tally):
-    """All rows, as they come by."""
+    """A tally of all rows, in the order in which they arrive."""
 
     def __init__(self):
         self.rows = []

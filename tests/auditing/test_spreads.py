@@ -20,7 +20,7 @@ NEAR = 0.2  # 200 draws know a deviation to 5%, heavy tails to 10%
 
 @pytest.fixture(scope="module")
 def draws():
-    """Clouds from one source: a spectrum that decays, a mean that shows, tails that are not Gaussian."""
+    """Samples of one distribution with a decaying spectrum, a large mean and heavy tails."""
     rng = np.random.default_rng(5)
     rows = rng.standard_normal((DRAWS, N, D)) * (0.5 + rng.random((DRAWS, N, 1)))
     return 1.5 * rows / np.sqrt(np.arange(1, D + 1)) + 0.3
@@ -32,7 +32,7 @@ def sketches(draws):
 
 
 def matches(values, errors):
-    """Whether the mean of the squared errors is the variance of the values."""
+    """Check that the mean squared standard error matches the variance of the values."""
     assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.std(values, ddof=1), rel=NEAR)
 
 
@@ -130,7 +130,7 @@ def test_error_of_grouped_jackknife(draws):
 
 
 def test_some_rows_approximate_the_error_of_all_rows(draws, sketches):
-    """A hundred rows know a deviation to 7%, and these come from tails."""
+    """A hundred values determine a standard deviation to 7%, and these are heavy-tailed."""
     for s, X in zip(sketches[:5], draws[:5], strict=True):
         axes = Axes.of(s.scatter)
         squares = ((X - s.mean) @ axes.vectors) ** 2

@@ -18,7 +18,7 @@ N, D = 300, 12
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A corpus with a coordinate that drowns the meaning of its rows, with queries, pairs and labels."""
+    """A corpus with one dominant noise coordinate, with queries, pairs and labels."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     meaning = rng.standard_normal((N, D - 1))

@@ -1,4 +1,4 @@
-"""The exit code of `isoscope audit --fail-on`, and sources that are refused."""
+"""The exit code of `isoscope audit --fail-on`, and rejected sources."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from isoscope.cli.main import main
 
 @pytest.fixture
 def topics(tmp_path):
-    """Return a good space with a column `topic` that has nothing to do with the vectors."""
+    """Return an isotropic space with a column `topic` that is unrelated to the vectors."""
     rng = np.random.default_rng(0)
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(rng.standard_normal((600, 16)).ravel()), 16)
     path = tmp_path / "topics.parquet"

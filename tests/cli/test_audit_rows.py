@@ -1,4 +1,4 @@
-"""`isoscope audit --rows` and `--top`: the table, the lists, and outputs that are refused before any work."""
+"""`isoscope audit --rows` and `--top`: the table, the lists, and outputs that are rejected before any work."""
 
 import json
 

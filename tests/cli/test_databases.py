@@ -27,7 +27,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def run(capsys):
-    """Run a command; gives its exit code and what it printed, in which there is no password."""
+    """Run a command, check that its output has no password, and return its exit code and output."""
 
     def ran(*words):
         code = main([str(word) for word in words])

@@ -1,4 +1,4 @@
-"""embed: messages and files, one line for every error, and the resuming of an interrupted run."""
+"""embed: messages and files, one line for every error, and resuming an interrupted run."""
 
 import json
 import signal

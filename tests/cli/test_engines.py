@@ -127,7 +127,7 @@ def started(tmp_path, *arguments):
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.heavy)])
 @pytest.mark.heavy
 def test_interruption_prints_one_line_and_leaves_no_process(tmp_path, number):
-    """As a terminal does it: the signal goes to all processes of the command."""
+    """Send the signal to all processes of the command, as a terminal does."""
     rng = np.random.default_rng(0)
     np.save(tmp_path / "a.npy", rng.standard_normal((200_000, 64)).astype(np.float32) + 1)
     with started(tmp_path, "audit", tmp_path / "a.npy", "--workers", 2) as process:

@@ -1,4 +1,4 @@
-"""finetune: the table and the files, one line for every error, and the resuming of an interrupted run."""
+"""finetune: the table and the files, one line for every error, and resuming an interrupted run."""
 
 from __future__ import annotations
 

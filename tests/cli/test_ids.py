@@ -25,7 +25,7 @@ def write_parquet(path, X, **columns):
 
 @pytest.fixture
 def search(tmp_path, monkeypatch, rng):
-    """Write a corpus and queries whose ids count from 1, with a coordinate that drowns the others."""
+    """Write a corpus and queries whose ids count from 1, with one dominant coordinate."""
     monkeypatch.chdir(tmp_path)
     meaning = rng.standard_normal((N, D - 1))
     queries = meaning[: M * 2 : 2] + 0.1 * rng.standard_normal((M, D - 1))

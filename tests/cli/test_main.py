@@ -36,7 +36,7 @@ def ball(tmp_path):
 
 
 def run(*arguments, **options):
-    """Run the command in a process of its own."""
+    """Run the command in a separate process."""
     return subprocess.run(
         [sys.executable, "-m", "isoscope", *map(str, arguments)], capture_output=True, text=True, timeout=600, **options
     )

@@ -1,4 +1,4 @@
-"""`isoscope mcp` as a client sees it: a real process, spoken to with the client of the MCP SDK."""
+"""`isoscope mcp` as a client sees it: a real process, called by the client of the MCP SDK."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_every_tool_and_parameter_is_described(reader):
 
 
 def test_every_text_argument_is_known_to_be_a_file_or_a_plain_value():
-    """A new option that names a file must be checked; this test fails until somebody has decided."""
+    """A new option that names a file must be checked; this test fails until the option is added to a list."""
     plain = {"by", "columns", "measure", "precision", "dimensions", "max_memory", "method", "components", "clusters"}
     plain |= {"clusterer", "axes", "shrinkage"}
     for tool in list_tools().values():

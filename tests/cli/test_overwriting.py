@@ -19,7 +19,7 @@ from isoscope.stores.open import reads_file
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    """Sources of every kind, and links to them; gives a function that reads all of them."""
+    """Write sources of every kind and links to them; return a function that reads all of them."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     X = (rng.standard_normal((60, 4)) + 1).astype(np.float32)

@@ -1,4 +1,4 @@
-"""What reaches the terminal: no secrets, no control characters, any encoding; and what interrupts a command."""
+"""Terminal output without secrets and control characters in any encoding, and interruptions of commands."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def test_too_small_address_space_is_one_line(arguments, rows):
 
 @pytest.mark.parametrize("arguments", [["advise", "rows.npy"], ["fit", "cluster-center", "rows.npy", "-o", "repair"]])
 def test_kmeans_needs_a_larger_address_space(arguments, rows):
-    """With less, the k-means of scikit-learn does not end, or OpenBLAS ends the process with exit code 1."""
+    """With less memory, scikit-learn's k-means never ends, or OpenBLAS ends the process with exit code 1."""
     done = run_with_address_space(968 * 2**20, arguments)
     assert done.returncode == 2
     assert "limited to 1015 MB (ulimit -v)" in done.stderr

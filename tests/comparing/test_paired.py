@@ -105,7 +105,7 @@ def test_equal_rows_cannot_be_compared():
 
 
 def test_clipped_codes_are_not_a_rotation():
-    """Clipping moves many vectors by more than the tolerance, but it keeps distances and turns nothing."""
+    """Clipping moves many vectors by more than the tolerance, but it keeps distances and does not rotate."""
     rows = np.random.default_rng(0).standard_normal((400, 48)) * np.linspace(0.5, 1.5, 48)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     limit = np.quantile(np.abs(rows), 0.98)

@@ -1,4 +1,4 @@
-"""same: what each kind of input answers, and one line for input that cannot be compared."""
+"""same: the answer for each kind of input, and a one-line error for input that cannot be compared."""
 
 import json
 

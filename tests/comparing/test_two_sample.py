@@ -34,7 +34,7 @@ def test_auc_is_the_statistic_of_mann_and_whitney(rng):
 
 
 def test_interval_of_an_auc_covers_it():
-    """Of 300 samples with the true AUC 0.714, 95% are covered; fewer than 270 would be seen once in 10,000 times."""
+    """95% intervals of 300 samples with the true AUC 0.714; fewer than 270 cover it once in 10,000 runs."""
     rng, covered = np.random.default_rng(0), 0
     for _ in range(300):
         a, b = rng.standard_normal(60) + 0.8, rng.standard_normal(60)
@@ -57,7 +57,7 @@ def test_statistics_equal_the_direct_formulas():
 
 
 def test_random_halves_are_rarely_different():
-    """The level is 1%: of 12 halves, more than 2 differ once in 5,000 times."""
+    """At a level of 1%, more than 2 of 12 pairs of halves differ once in 5,000 runs."""
     X = topics(400)
     alarms = 0
     for seed in range(12):

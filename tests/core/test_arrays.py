@@ -1,4 +1,4 @@
-"""What can be measured, what is refused and how it is said."""
+"""Arrays that can be measured, arrays that are rejected, and the error messages."""
 
 import warnings
 

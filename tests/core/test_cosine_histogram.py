@@ -1,4 +1,4 @@
-"""Counts of the cosines of all pairs, next to cosines computed one by one in float64."""
+"""Counts of the cosines of all pairs, compared with cosines computed one by one in float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The sums behind the formulas: moved, left out, unbiased, bounded. The formulas themselves are tested by `metrics`."""
+"""The sums behind the formulas: shifted, leave-one-out, unbiased and clipped.
+
+`metrics` tests the formulas themselves.
+"""
 
 from itertools import product
 

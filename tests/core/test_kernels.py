@@ -1,4 +1,4 @@
-"""The compiled loops that no other test sees by itself."""
+"""Compiled loops that no other test calls directly."""
 
 from __future__ import annotations
 

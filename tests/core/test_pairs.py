@@ -1,4 +1,4 @@
-"""Every pair of points, tile by tile: the same answer whatever the tiles and the threads, in little memory."""
+"""All pairs of points, tile by tile: the result does not depend on tiles and threads, in bounded memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.conftest import DTYPES, HARD, memory_for, tolerance
 
 
 def distances(X: np.ndarray) -> np.ndarray:
-    """Every distance in float64 by difference, no point its own neighbour."""
+    """Return all distances in float64, computed by difference; a point is not its own neighbor."""
     table = cdist(X.astype(np.float64), X.astype(np.float64))
     np.fill_diagonal(table, np.inf)
     return table
@@ -40,7 +40,7 @@ def tree_lengths(X: np.ndarray, **options: int) -> np.ndarray:
 
 
 def lattice(side: int) -> np.ndarray:
-    """Whole numbers around 0, so that equal distances are exactly equal."""
+    """Integers around 0, so that equal distances are exactly equal."""
     ticks = np.arange(side) - side // 2
     return np.stack(np.meshgrid(ticks, ticks), axis=-1).reshape(-1, 2).astype(float)
 
@@ -297,7 +297,7 @@ def test_block_uses_the_available_memory():
 
 
 def sought(queries, X, k, size, *, own=None, usable=None, **options):
-    """The k nearest rows of X to each query, from chunks of so many rows."""
+    """Return the k nearest rows of X for each query, from chunks of this many rows."""
     search = NeighborSearch(queries, k, center=X.mean(axis=0, dtype=np.float64), own=own, **options)
     usable = np.ones(len(X), bool) if usable is None else usable
     for start in range(0, len(X), size):

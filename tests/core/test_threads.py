@@ -1,4 +1,4 @@
-"""Work by a pool of threads, and BLAS on one thread meanwhile."""
+"""A pool of threads that does the work, with BLAS on one thread."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_blas_threads_are_restored_with_two_concurrent_callers():
 
 
 def test_last_of_two_threads_restores_blas_threads():
-    """threadpoolctl lets only the thread that set a limit change it; the last to leave need not be the first."""
+    """threadpoolctl lets only the thread that set a limit remove it, but the last caller may be another thread."""
     before = thread_count()
     inside, leave = threading.Event(), threading.Event()
 

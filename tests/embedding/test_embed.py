@@ -1,4 +1,4 @@
-"""Rows are the model's own hidden states, each once; an interrupted run becomes the uninterrupted one."""
+"""Each row is a hidden state of the model, exactly once; a resumed run gives the same result."""
 
 import json
 import os
@@ -43,7 +43,7 @@ embed = partial(isoscope.embed, pool="tokens")  # rows are tokens where a test d
 
 
 def states_of(folder, text, **more):
-    """All hidden states of one text, without padding, by transformers alone."""
+    """Return all hidden states of one text, without padding, computed with transformers only."""
     model, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
     read = tokenizer(text, return_tensors="pt", **more)
     read.pop("token_type_ids", None)
@@ -52,7 +52,7 @@ def states_of(folder, text, **more):
 
 
 def table(store_or_folder):
-    """Everything in a folder's files, layer after layer."""
+    """Return the content of all files in a folder, layer by layer."""
     files = sorted(store_or_folder.glob("layer-*.arrow"))
     return pa.concat_tables([pa.ipc.open_file(file).read_all() for file in files]).unify_dictionaries().to_pandas()
 
@@ -315,7 +315,7 @@ def contents(folder):
 
 
 def broken_off(monkeypatch, after, *arguments, **options):
-    """A run that ends in the middle, as by Ctrl-C."""
+    """A run that is interrupted, as by Ctrl-C."""
     write = isoscope.embedding.shards.ShardWriter.write
 
     def once(self, block, *rest):

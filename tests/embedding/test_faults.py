@@ -1,4 +1,4 @@
-"""What embedding must not do: lose, repeat, shuffle or mislabel a row, count padding, leave half a store, say a lie."""
+"""Faults of embedding: lost, repeated, shuffled or mislabeled rows, padding, incomplete stores, wrong messages."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def vectors(tmp_path_factory):
 
 
 def table(folder: Path) -> pa.Table:
-    """All rows of a store, as they lie on the disk."""
+    """Return all rows of a store, in the order on disk."""
     return pa.concat_tables([pa.ipc.open_file(path).read_all() for path in sorted(folder.glob("layer-*.arrow"))])
 
 
@@ -219,7 +219,7 @@ def test_pickled_weights_are_loaded_only_if_they_are_tensors(bert, tmp_path, cap
     torch.save(dict(weights), folder / "pytorch_model.bin")
     assert np.array_equal(np.concatenate([*embed(folder, ["a b"])]), np.concatenate([*embed(bert, ["a b"])]))
     torch.save(dict(weights) | {"more": _Call()}, folder / "pytorch_model.bin")
-    with pytest.raises(InputError, match=r"pickle with other objects than tensors.*model\.safetensors") as caught:
+    with pytest.raises(InputError, match=r"pickle with objects other than tensors.*model\.safetensors") as caught:
         embed(folder, ["a b"])
     assert "weights_only" not in str(caught.value)
     assert "run" not in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Model folders whose settings name code: nothing of it runs unless the user allows it."""
+"""Model folders whose settings name code, which runs only if the user allows it."""
 
 import json
 import logging
@@ -38,7 +38,7 @@ def models(tmp_path_factory):
 
 @pytest.fixture
 def evil(tmp_path, monkeypatch):
-    """An importable module that leaves a mark; the function returns whether it ran."""
+    """An importable module that records that it ran; the function returns whether it did."""
     (tmp_path / "evil_module.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\nclass Evil:\n    pass\n")
     monkeypatch.syspath_prepend(tmp_path)
     yield lambda: (tmp_path / "ran").exists()

@@ -9,7 +9,7 @@ from isoscope.embedding.tokens import Spool, Tokens, Windows, batches
 
 
 class Letters:
-    """Each letter is a token; 1 stands before a window and 2 behind it."""
+    """A tokenizer with one token per letter; token 1 precedes a window and token 2 follows it."""
 
     before, after = [1], [2]
     unknown, missed = ord("?"), 0

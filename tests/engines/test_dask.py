@@ -30,7 +30,7 @@ ROWS, D, SHARDS = 24_000, 16, 6
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Shards of Parquet: clusters, a few types, labels, layers that cross the shards."""
+    """Parquet shards with clusters, a few types, labels, and layers that span several shards."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -58,7 +58,7 @@ def small_spans(monkeypatch):
 
 
 def same(found, expected, rel=1e-6):
-    """All numbers of two audits, the intervals too, to the tolerance that docs/scale.md promises."""
+    """Check that all numbers of two audits, including intervals, agree within the tolerance of docs/scale.md."""
     assert [f.name for f in found.findings] == [f.name for f in expected.findings]
     for one, other in zip(found.findings, expected.findings, strict=True):
         assert one.verdict == other.verdict
@@ -140,7 +140,7 @@ def test_fits_equal_local_fits(folder, client, repair, rng):
 
 
 class Batches(SketchTally):
-    """Sums that know how large the batches were."""
+    """A sum that records the sizes of its batches."""
 
     largest = 0
 
@@ -163,7 +163,7 @@ def test_workers_respect_memory_limit(client, tmp_path, monkeypatch):
 
 
 class Slow(SketchTally):
-    """Sums that take their time, and say which process takes it."""
+    """A slow sum that reports the process that computes it."""
 
     def summarize(self, item):
         time.sleep(0.05)
@@ -306,7 +306,7 @@ def test_cluster_without_workers_raises(what, folder, monkeypatch):
 
 @contextmanager
 def lone_worker():
-    """A cluster of one worker that nobody starts again."""
+    """A cluster of one worker, which is not restarted."""
     with (
         distributed.LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0") as own,
         distributed.Client(own, set_as_default=False) as client,

@@ -1,4 +1,4 @@
-"""Fine-tuning: the same seed is the same run, an interrupted run is the uninterrupted one, and settings are kept."""
+"""Fine-tuning: equal seeds give equal runs, a resumed run gives the same result, and settings are saved."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def run(place, out, model="encoder", task="cola", **options):
 
 
 def told(found) -> list[dict]:
-    """Everything that was measured, without what depends on the clock."""
+    """Return all measurements without the run times."""
     return [
         {name: value for name, value in each.to_dict().items() if name not in ("seconds", "resumed_at")}
         for each in found.seeds
@@ -60,7 +60,7 @@ def told(found) -> list[dict]:
 
 
 class Stop(Exception):
-    """Raised in the middle of a run."""
+    """An error raised in the middle of a run."""
 
 
 def stopping(seed, step):
@@ -105,7 +105,7 @@ def test_a_stopped_run_resumes_to_the_same_result(arm, place, tmp_path):
 
 
 def old_names(place, folder):
-    """The encoder with the names of parameters that its file had before 2019."""
+    """The encoder, saved with the parameter names that were used before 2019."""
     from safetensors.torch import load_file, save_file
 
     shutil.copytree(place / "encoder", folder)

@@ -1,4 +1,4 @@
-"""Batches of texts of like length or of few classes: every row once, and another order in each epoch."""
+"""Batches of texts of similar length or of few classes: each row once, in a different order in each epoch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LENGTHS = np.random.default_rng(0).geometric(0.1, 1003) + 2
 
 
 def padded(order, size):
-    """Positions that a model reads, and tokens among them."""
+    """Return the number of positions that a model reads, and the number of tokens among them."""
     batches = [LENGTHS[order[start : start + size]] for start in range(0, len(order), size)]
     return sum(len(each) * each.max() for each in batches), LENGTHS.sum()
 

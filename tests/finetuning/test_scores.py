@@ -1,4 +1,4 @@
-"""Scores: what they are by their definitions, what scikit-learn's peers say, and models that learnt nothing."""
+"""Scores, compared with their definitions and scikit-learn's functions; models that learned nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks: what is held out and what is left is everything, every class has its share, and bad files are one line."""
+"""Tasks: the splits contain all rows, stratified by class; invalid files give a one-line error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DATA = Path(__file__).parents[3] / "shared" / "data"
 
 
 def rows_of(name: str) -> list[str]:
-    """A few lines of each task's file, in its form."""
+    """Return a few lines of a task's file in its own format."""
     forms = {
         "cola": ["", "gj04\t1\t\tIt is good .", "gj04\t0\t*\tIt good is ."],
         "mrpc": ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", '1\t1\t2\tA "b\tB', "0\t1\t2\tC\tD"],

@@ -1,4 +1,4 @@
-"""Tiny models with random numbers and tokenizers that know a few words, made in a moment."""
+"""Tiny models with random weights and tokenizers with a few words, which are created quickly."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GOOD, BAD = ("good", "fine"), ("bad", "poor")
 
 @contextmanager
 def one_thread():
-    """torch on one thread: tests run side by side, and models this small gain nothing from more."""
+    """Run torch on one thread: tests run in parallel, and such small models gain nothing from more threads."""
     import torch
 
     before = torch.get_num_threads()
@@ -25,7 +25,7 @@ def one_thread():
 
 
 def tokenizer(*, classifying: bool):
-    """A tokenizer by words: with [CLS] and padding as encoders have them, or with an end of text alone."""
+    """A word tokenizer with [CLS] and padding for encoders, or only an end-of-text token."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
@@ -89,7 +89,7 @@ def decoder(folder: Path) -> Path:
 
 
 def opinions(count: int, seed: int = 0) -> tuple[list[str], list[int]]:
-    """Sentences of different lengths, and whether a good word is in them."""
+    """Return sentences of different lengths, and whether each contains a good word."""
     rng = np.random.default_rng(seed)
     texts, labels = [], []
     for _ in range(count):

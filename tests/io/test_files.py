@@ -1,4 +1,4 @@
-"""An interruption leaves the old file, and nothing else."""
+"""An interruption keeps the old file and leaves no other file."""
 
 import os
 import subprocess

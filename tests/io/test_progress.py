@@ -68,7 +68,7 @@ def test_show_progress_passes_on_a_function():
 
 
 class Clock:
-    """A clock that the test sets, and a view that keeps the last line."""
+    """A clock that the test sets, and a view that stores the last line."""
 
     def __init__(self, monkeypatch):
         self.now, self.notes = 1000.0, None

@@ -1,4 +1,4 @@
-"""Run folders: resumed with the same settings, refused with others, locked meanwhile."""
+"""Run folders: resumed with the same settings, rejected with others, and locked during a run."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Every format gives the same table, odd files are read alike everywhere, and errors name the line."""
+"""Every format gives the same table, unusual files give the same values, and errors name the line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two processes see the cloud of both: loss and gradients are those of one process with the whole batch."""
+"""With two processes, loss and gradients equal those of one process with the complete batch."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def batch():
 
 
 def step(model, wrapped, x, labels, make):
-    """The term of one step and the gradients it leaves."""
+    """Return the term of one step and its gradients."""
     loss = make()
     with attach(model, loss, layer="first") as attachment:
         if isinstance(loss, IStar):  # each process takes its share of all
@@ -81,7 +81,7 @@ def worker(rank, folder):
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
-    """What each of two processes found."""
+    """Return the results of each of two processes."""
     folder = tmp_path_factory.mktemp("ranks")
     mp.spawn(worker, (str(folder),), nprocs=2)
     return [torch.load(folder / f"{rank}.pt") for rank in (0, 1)]

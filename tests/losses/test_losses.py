@@ -1,4 +1,4 @@
-"""The regularizers: their values and gradients are the metrics', the papers' and finite, whatever the batch holds."""
+"""Regularizers: values and gradients match the metrics and the papers, and are finite for any batch."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ def test_repr_shows_the_settings():
 
 
 def token_batch(texts=12, tokens=10, d=8):
-    """States whose texts share most of their variance; the truth is 1."""
+    """States in which the text explains most of the variance; the true score is 1."""
     generator = torch.Generator().manual_seed(0)
     text = torch.arange(texts).repeat_interleave(tokens)
     shared = torch.randn(texts, d, generator=generator)[text]

@@ -1,4 +1,4 @@
-"""Silhouettes and the number of clusters: what must hold, what others compute, what is refused."""
+"""Silhouettes and the number of clusters: invariants, reference values and rejected input."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ METRICS = ["euclidean", "cosine"]
 
 @pytest.fixture
 def one_thread():
-    """K-means of a small cloud spends its time waiting for its own threads."""
+    """Use one thread: k-means of a small dataset spends most of its time waiting for threads."""
     with threadpool_limits(1):
         yield
 
 
 def some_labels(n: int, k: int, rng: np.random.Generator) -> np.ndarray:
-    """Random labels, each of the k present twice at least."""
+    """Random labels; each of the k labels occurs at least twice."""
     return rng.permutation(np.concatenate([np.arange(k), np.arange(k), rng.integers(0, k, n - 2 * k)]))
 
 
@@ -498,7 +498,7 @@ def test_scale_does_not_change_the_clusters_in_float32(blobs, scale):
 
 
 def lloyd(X, centers):
-    """Lloyd's algorithm with every distance in every iteration."""
+    """Lloyd's algorithm, which computes all distances in every iteration."""
     codes = np.full(len(X), -1)
     while True:
         before, codes = codes, ((X[:, None] - centers) ** 2).sum(axis=2).argmin(axis=1)
@@ -532,7 +532,7 @@ def test_k_means_can_end_when_centers_hardly_move(run, rng):
 @pytest.mark.parametrize("share", [0.0, 0.15, 1.0])
 @pytest.mark.parametrize(("dtype", "k"), [(np.float64, 3), (np.float32, 12)])
 def test_k_means_of_many_rows_equals_that_of_scikit_learn(dtype, k, share, rng, monkeypatch):
-    """With any share of distances that are computed one by one, and for several blocks of rows."""
+    """The result is the same for any share of distances computed one by one, and for several blocks of rows."""
     monkeypatch.setattr(clusters, "_LARGEST_UNSURE_SHARE", share)
     monkeypatch.setattr(clusters, "_ROWS_PER_TASK", 200)
     monkeypatch.setattr(clusters, "_ROWS_PER_PRODUCT", 70)

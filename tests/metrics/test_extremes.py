@@ -1,4 +1,4 @@
-"""Numbers near the limits of their dtype: a right number or an error, never NaN or infinity."""
+"""Values near the limits of their dtype give a correct result or an error, never NaN or infinity."""
 
 from __future__ import annotations
 

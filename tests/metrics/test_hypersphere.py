@@ -16,7 +16,7 @@ TOL = tolerance("float64")
 
 
 def backwards(X):
-    """Each row with the one that mirrors it: partners that agree in nothing."""
+    """Return the alignment of X with its rows in reverse order, whose pairs are unrelated."""
     return isoscope.alignment(X, array_namespace(X).flip(X, axis=0), alpha=1.5)
 
 

@@ -1,4 +1,4 @@
-"""Local dimension and hubs: what must hold, what others compute, what is refused."""
+"""Local dimension and hubs: invariants, reference values and rejected input."""
 
 from __future__ import annotations
 

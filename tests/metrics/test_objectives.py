@@ -55,7 +55,7 @@ def each(metrics):
 
 
 def sign(labels, others):
-    """−1 inside a label, 1 outside."""
+    """Return −1 for pairs within a label, and 1 for other pairs."""
     return np.where(np.asarray(labels)[:, None] == np.asarray(others)[None], -1, 1)
 
 
@@ -65,13 +65,13 @@ def weighted_sign(labels):
 
 
 def size_of_terms(X, weights=1):
-    """What the terms of a pairwise objective add up to without their signs: its rounding is a share of this."""
+    """Return the sum of the absolute terms of a pairwise objective, which bounds its rounding error."""
     return np.sum(np.abs(weights) * squareform(pdist(np.asarray(X, np.float64), "sqeuclidean")))
 
 
 @st.composite
 def labelled_grids(draw):
-    """Small integers, with duplicates; labels may be one, all different, or of one row."""
+    """Small integers with duplicates; labels may be all equal, all different, or unique to one row."""
     n, d = draw(st.integers(2, 12)), draw(st.integers(2, 5))
     X = draw(arrays(np.float64, (n, d), elements=st.integers(-9, 9)))
     return X, draw(arrays(np.int64, n, elements=st.integers(0, 4)))

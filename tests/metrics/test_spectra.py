@@ -58,7 +58,7 @@ def but(metrics, *names):
 
 
 def five_steps(X, shrinkage=0.0, zeta=0.0):
-    """Algorithm 1 of Rudman and Eickhoff (2024), line by line; without shrinkage that of Rudman et al. (2022)."""
+    """Algorithm 1 of Rudman and Eickhoff (2024), line by line; without shrinkage, that of Rudman et al. (2022)."""
     d = X.shape[1]
     covariance = (1 - zeta) * np.cov(X.T) + zeta * shrinkage
     eigenvalues = np.linalg.eigvalsh(covariance)
@@ -81,7 +81,7 @@ def traces_by_quadruples(X):
 
 
 def by_svd(X):
-    """IsoScore from the singular values of the centered cloud: cheap where d is large."""
+    """IsoScore from the singular values of the centered rows, which is fast for large d."""
     X = np.asarray(X, np.float64)
     variances = np.linalg.svd(X - X.mean(axis=0), compute_uv=False) ** 2
     return (variances.sum() ** 2 / (variances**2).sum() - 1) / (X.shape[1] - 1)

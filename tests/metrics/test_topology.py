@@ -1,4 +1,4 @@
-"""Bars, their entropy and their selection: what must hold, what others compute, what is refused."""
+"""Bars, their entropy and their selection: invariants, reference values and rejected input."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ lengths = st.lists(st.floats(0, 1e6), max_size=40)
 
 
 def tree_bars(X: np.ndarray) -> np.ndarray:
-    """SciPy's tree of a table of float64 distances, longest first; a zero is no edge to it, so no duplicates."""
+    """SciPy's minimum spanning tree, longest edge first; SciPy ignores zero distances, so rows must be distinct."""
     tree = minimum_spanning_tree(squareform(pdist(X.astype(np.float64))))
     return np.sort(tree.data)[::-1]
 
@@ -168,7 +168,7 @@ def test_features_of_150_barcodes_match_the_paper(vectors, rng):
 
 
 def shared(gradient: np.ndarray, X: np.ndarray) -> np.ndarray:
-    """The gradient summed over equal rows: which of them holds the edge is nobody's choice."""
+    """Sum the gradient over equal rows, because an edge may end at any of them."""
     _, inverse = np.unique(X, axis=0, return_inverse=True)
     total = np.zeros_like(gradient)
     np.add.at(total, inverse.reshape(-1), gradient)  # NumPy 2.0 returns a column
@@ -403,7 +403,7 @@ def test_invalid_input_raises(call, complaint):
 
 
 def features(bars: list[float], printed: bool) -> int:
-    """Atienza's separation as DESIGN tells it, every sum and entropy anew."""
+    """Atienza's selection of bars as DESIGN describes it; each sum and entropy is computed from scratch."""
 
     def neutral_total(x, i):
         rest = np.asarray(x[i:])

@@ -1,4 +1,4 @@
-"""Advices made by hand, of every kind that a page must hold."""
+"""Handmade advice of every kind that a page can show."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GAINS = [("Center", 0.004), ("Standardize → AllButTheTop(6)", 0.212), ("Cluste
 
 
 def score(gain: float, half: float = 0.01, base: float = 0.5) -> Score:
-    """A gain with its interval, and the verdict that follows."""
+    """A gain with its interval, and the verdict derived from it."""
     low, high = gain - half, gain + half
     return Score(base + gain, gain, low, high, "gain" if low > 0 else "loss" if high < 0 else "noise")
 
@@ -35,7 +35,7 @@ def made(
     settings: AdviceSettings | None = None,
     **more: object,
 ) -> Advice:
-    """An advice whose candidates gain so much by the first measure, and a little less by each other one."""
+    """Advice whose candidates have these gains on the first measure, and slightly less on each other measure."""
     example, measures = TASKS[task]
     isoscores = isoscores or [0.02 + 0.9 * i / max(len(gains), 1) for i in range(len(gains) + 1)]
     trials = []

@@ -1,4 +1,4 @@
-"""A real Chromium for tests, spoken to through its debugging pipe: no package and no driver in between."""
+"""A real Chromium for tests, controlled through its debugging pipe, without a package or driver."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KEYS = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Esc
 
 
 def find() -> str | None:
-    """Where Chromium is: what CHROMIUM names, or the first on the path."""
+    """Return the path of Chromium: the value of CHROMIUM, or the first Chromium on the PATH."""
     return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
 
 
@@ -77,7 +77,7 @@ class Chromium:
         self.profile.cleanup()
 
     def open(self, url: str, *, width: int = 1280, height: int = 900, scripts: bool = True, dark: bool = False) -> Tab:
-        """A new tab with the page, loaded."""
+        """Open a page in a new tab, and wait until it is loaded."""
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
         session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         tab = self.tabs[session] = Tab(self, session, target)
@@ -92,7 +92,7 @@ class Chromium:
         return tab
 
     def send(self, method: str, session: str | None = None, **parameters: Any) -> Any:
-        """Give a command and wait for its answer."""
+        """Send a command and return its answer."""
         self.number += 1
         told = {"id": self.number, "method": method, "params": parameters}
         os.write(self.writing, json.dumps(told | ({"sessionId": session} if session else {})).encode() + b"\0")
@@ -103,7 +103,7 @@ class Chromium:
         return answers[0]["result"]
 
     def wait(self, done: Any, take: Any = lambda said: None) -> None:
-        """Listen until `done()`."""
+        """Process messages until `done()` is true."""
         until = time.monotonic() + _PATIENCE
         while not done():
             ready = select.select([self.open_readers], [], [], max(until - time.monotonic(), 0))[0]
@@ -121,7 +121,7 @@ class Chromium:
 
 
 class Tab:
-    """One page, and what it said and asked for."""
+    """A page, with its console messages and network requests."""
 
     def __init__(self, browser: Chromium, session: str, target: str):
         self.browser, self.session, self.target = browser, session, target
@@ -153,17 +153,17 @@ class Tab:
         self.send("Emulation.setTouchEmulationEnabled", enabled=touch)
 
     def run(self, expression: str) -> Any:
-        """What an expression of JavaScript is, promises awaited."""
+        """Return the value of a JavaScript expression; promises are awaited."""
         answer = self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
     def finish(self) -> None:
-        """Wait until what was asked for is drawn."""
+        """Wait until all requested changes are drawn."""
         self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
 
     def middle(self, selector: str, index: int = 0) -> tuple[float, float]:
-        """The middle of an element, scrolled into view."""
+        """Scroll an element into view, and return its center."""
         found = f"document.querySelectorAll({json.dumps(selector)})[{index}]"
         self.run(f"{found}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
         x, y = self.run(f"(r => [r.left + r.width / 2, r.top + r.height / 2])({found}.getBoundingClientRect())")
@@ -208,6 +208,6 @@ class Tab:
         path.write_bytes(base64.b64decode(shot["data"]))
 
     def pdf(self) -> bytes:
-        """The page on paper, of the size that its styles ask for."""
+        """Print the page as PDF, in the paper size that its styles request."""
         printed = self.send("Page.printToPDF", printBackground=True, preferCSSPageSize=True)
         return base64.b64decode(printed["data"])

@@ -1,4 +1,4 @@
-"""Audits by groups for tests: real ones of small clouds, and ones whose numbers are given."""
+"""Grouped audits for tests: real ones of small datasets, and ones with given numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOKENS = ("[CLS]", "swim", "##ming", "1984", ",", "the", "a", "of")
 
 @cache
 def layered(layers: int = 3, seed: int = 0, source: str = "model") -> GroupedAudit:
-    """Tokens of a few layers that grow more and more alike."""
+    """Tokens of a few layers that become more similar from layer to layer."""
     generator = np.random.default_rng(seed)
     rows = generator.standard_normal((200 * layers, 8))
     layer = np.repeat(np.arange(layers), 200)
@@ -56,7 +56,7 @@ def told(
     finding: str = "mean_cosine",
     form: str = "number",
 ) -> GroupedAudit:
-    """Groups with one finding of these values, `spread` to either side; NaN is a group without it."""
+    """Groups with one finding of these values, with intervals of ± `spread`; NaN marks a group without it."""
     judged = Range.lower_is_better(0.3, 0.6, "a test", 0.0)
 
     def of(value: float) -> Audit:

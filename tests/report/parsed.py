@@ -1,4 +1,4 @@
-"""A page taken apart, and what must hold of every page."""
+"""Parse a page, and check what must hold for every page."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class Parsed(HTMLParser):
         return next(json.loads(text) for _, attributes, text in self.raw if attributes.get("id") == identity)
 
     def foreign_images(self):
-        """The images that are not drawings of our own within the page."""
+        """Return the images of a page that are not its own inline drawings."""
         return [each for each in self.all("img") if not each["src"].startswith("data:image/svg+xml;base64,")]
 
     def drawings(self):
-        """Our own drawings in the images of a notebook output."""
+        """Return the drawings in the images of a notebook output."""
         return [ElementTree.fromstring(base64.b64decode(each["src"].partition(",")[2])) for each in self.all("img")]
 
     @property
@@ -59,7 +59,7 @@ class Parsed(HTMLParser):
 
 
 def in_order(text: str) -> Parsed:
-    """A document that a browser and a screen reader can rely on."""
+    """Check that a document is valid and accessible to a screen reader."""
     parsed = Parsed(text)
     assert text.startswith("<!doctype html>")
     assert parsed.all("html") == [{"lang": "en"}]
@@ -77,7 +77,7 @@ def in_order(text: str) -> Parsed:
 
 
 def allows_itself_alone(text: str) -> Parsed:
-    """A document whose policy is for its own style and script, and that asks nothing of any network."""
+    """Check that a document's policy allows only its own styles and scripts, and that it makes no requests."""
     parsed = Parsed(text)
     policy = next(meta["content"] for meta in parsed.all("meta") if "http-equiv" in meta)
     assert "default-src 'none'" in policy

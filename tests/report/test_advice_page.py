@@ -23,7 +23,7 @@ def advice(request) -> Advice:
 
 
 def drawn_alone(text: str) -> str:
-    """Without what is said: labels and text may hold any word."""
+    """Return the markup without text and labels, which may contain any word."""
     return re.sub(r">[^<]*<", "><", re.sub(r'aria-label="[^"]*"', "", text))
 
 

@@ -1,4 +1,4 @@
-"""The advice on a terminal: every candidate in its line, the choice marked, nothing cut."""
+"""The advice on a terminal: one line per candidate, the choice is marked, nothing is truncated."""
 
 from __future__ import annotations
 

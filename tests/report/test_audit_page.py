@@ -552,7 +552,7 @@ def test_verdicts_are_words_not_only_colors(found):
 
 
 def schemes() -> dict[str, dict[str, str]]:
-    """The colors of colors.css: light, and dark over light."""
+    """The colors in colors.css: the light theme, and the dark theme on top of it."""
     light, dark = re.findall(r":root \{(.*?)\}", STYLE, re.S)[:2]
     read = [dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", part)) for part in (light, dark)]
     assert read[0].keys() == read[1].keys(), "each color has a dark one"
@@ -565,7 +565,7 @@ def linear(color: str) -> np.ndarray:
 
 
 def contrast(one: str, other: str) -> float:
-    """Of WCAG 2."""
+    """Return the contrast ratio of WCAG 2."""
     a, b = sorted(float(linear(color) @ [0.2126, 0.7152, 0.0722]) for color in (one, other))
     return (b + 0.05) / (a + 0.05)
 
@@ -585,7 +585,7 @@ def test_text_and_marks_contrast_with_their_background(scheme):
 
 
 def _least_cielab_distance(hues: np.ndarray, vision: list[list[float]]) -> float:
-    """The least distance of two colors in CIELAB (CIE76) as somebody with this vision sees them."""
+    """Return the smallest distance between two colors in CIELAB (CIE76), for this kind of color vision."""
     to_xyz = np.array(
         [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
     )
@@ -597,7 +597,7 @@ def _least_cielab_distance(hues: np.ndarray, vision: list[list[float]]) -> float
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_group_colors_are_distinct_for_color_blind_readers(scheme):
-    """Distances in OKLab as Machado et al. (2009) simulate it; the least of Okabe and Ito's palette is 0.076."""
+    """OKLab distances in the simulation of Machado et al. (2009); the smallest in Okabe and Ito's palette is 0.076."""
     colors = schemes()[scheme]
     hues = np.array([linear(color) for name, color in colors.items() if name.startswith("hue-")])
     vision = {

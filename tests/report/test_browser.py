@@ -36,7 +36,7 @@ def address(found, tmp_path_factory) -> str:
 
 @pytest.fixture
 def tab(browser, address):
-    """The page, which at the end has complained of nothing, asked for nothing and run nothing."""
+    """Open the page; at the end, check that it logged no error, requested nothing and ran no injected code."""
     tab = browser.open(address)
     tab.finish()
     yield tab
@@ -61,7 +61,7 @@ PIXELS = """(() => {
 
 
 def inked(tab: Tab) -> int:
-    """How many pixels of the canvas are not empty."""
+    """Return the number of pixels of the canvas that are not empty."""
     tab.finish()
     return tab.run(f"{PIXELS}.length")
 
@@ -75,12 +75,12 @@ def pressed(tab: Tab, selector: str) -> list[str]:
 
 
 def wide(tab: Tab) -> int:
-    """How far the page is wider than its window."""
+    """Return by how many pixels the page is wider than its window."""
     return tab.run("document.documentElement.scrollWidth - document.documentElement.clientWidth")
 
 
 def find_a_point(tab: Tab) -> None:
-    """Move the mouse to what is drawn, here and there, until it meets a point."""
+    """Move the mouse over the drawing until it is over a point."""
     tab.middle("canvas")
     left, top, width = tab.run(
         "(r => [r.left, r.top, r.width])(document.querySelector('canvas').getBoundingClientRect())"
@@ -338,7 +338,7 @@ def near(tmp_path_factory) -> tuple[Audit, str]:
 
 @pytest.fixture
 def cloud(browser, near):
-    """The page of `near`, which at the end has complained of nothing and run nothing."""
+    """Open the page of `near`; at the end, check that it logged no error and ran no injected code."""
     tab = browser.open(near[1])
     tab.finish()
     yield tab
@@ -357,7 +357,7 @@ def click_point(tab: Tab, point: int) -> None:
 
 
 def picked_rows(tab: Tab) -> list[int]:
-    """The rows that the panel lists as neighbors."""
+    """Return the rows that the panel lists as neighbors."""
     names = tab.run("[...document.querySelectorAll('[data-picked] li button')].map(b => b.textContent)")
     return [int(name.split()[1]) for name in names]
 

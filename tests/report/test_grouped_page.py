@@ -320,7 +320,7 @@ def test_tables_are_printed_with_all_columns(tab):
 
 
 def wide(tab) -> int:
-    """How far the page is wider than its window."""
+    """Return by how many pixels the page is wider than its window."""
     return tab.run("document.documentElement.scrollWidth - document.documentElement.clientWidth")
 
 

@@ -1,4 +1,4 @@
-"""The sentences of the advice say what its numbers say."""
+"""The sentences of the advice agree with its numbers."""
 
 from __future__ import annotations
 

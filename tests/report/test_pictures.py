@@ -1,4 +1,4 @@
-"""What is drawn: arrays that are what they are called."""
+"""Chart data: each array contains what its name says."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from isoscope.auditing.findings.frequency import token_kinds
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    """K-means of a small cloud spends its time waiting for its own threads."""
+    """Use one thread: k-means of a small dataset spends most of its time waiting for threads."""
     with threadpool_limits(1):
         yield
 

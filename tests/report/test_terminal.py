@@ -1,4 +1,4 @@
-"""The audit on a terminal: all of it is there, what is bad comes first, plain text is plain."""
+"""The audit on a terminal: it is complete, bad findings come first, and plain text has no markup."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def browser():
 
 @pytest.fixture
 def show(browser, tmp_path):
-    """Show results as widgets in one page; at the end, nothing has complained."""
+    """Show results as widgets in one page; at the end, check that no error was logged."""
     tabs = []
 
     def open_widgets(*results):

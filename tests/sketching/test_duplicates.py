@@ -1,4 +1,4 @@
-"""Copies are counted exactly up to a capacity and estimated above it, the same in any pieces."""
+"""Copies are counted exactly up to a capacity and estimated above it, independently of how rows are split."""
 
 from functools import reduce
 from itertools import chain

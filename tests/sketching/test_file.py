@@ -38,14 +38,14 @@ def saved(tmp_path, rng):
 
 
 def contents(path):
-    """The tensors and what is said about them."""
+    """Return the tensors and the metadata."""
     with safe_open(path, "np") as file:
         (about,) = file.metadata().values()
         return load_file(path), json.loads(about)
 
 
 def write(path, tensors, about):
-    """As isoscope would write it, checksum included: what is wrong must be found by what it says."""
+    """Write a file with a valid checksum, so that only the check of its content can reject it."""
     if isinstance(about, dict) and "numbers" in about:
         about = about | {"checksum": checksum(tensors, about["numbers"])}
     save_file(tensors, path, {"isoscope.sketch": about if isinstance(about, str) else json.dumps(about)})

@@ -1,4 +1,4 @@
-"""Sketches that know which rows depend on each other."""
+"""Sketches with groups of dependent rows."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ def texts(count, rng, d=6):
 
 
 def assert_alike(a: Sketch, b: Sketch) -> None:
-    """The same blocks of the same rows, within rounding."""
+    """Check that two sets of blocks are equal up to rounding."""
     assert (a.groups.keys.tolist(), a.groups.bits) == (b.groups.keys.tolist(), b.groups.bits)
     assert a.groups.counts.tolist() == b.groups.counts.tolist()
     assert a.groups.groups == b.groups.groups

@@ -1,4 +1,4 @@
-"""A sketch of pieces is the sketch of the whole, and measures what the functions of the same names measure."""
+"""The sum of the sketches of parts is the sketch of all rows, and its methods equal the functions of the same names."""
 
 import tracemalloc
 import weakref
@@ -43,13 +43,13 @@ LABELLED = [
 
 
 def assert_near(got, expected, name=""):
-    """Within 4·√eps of the largest entry."""
+    """Check that values agree within 4·√eps of the largest entry."""
     expected = np.asarray(expected)
     np.testing.assert_allclose(got, expected, rtol=TOL, atol=TOL * abs(expected).max(initial=0), err_msg=name)
 
 
 def assert_same_rows(a: Sketch, b: Sketch) -> None:
-    """What is counted agrees exactly."""
+    """Check that the counts are equal."""
     for name in ("n", "d", "zeros", "nonfinite", "least_norm", "greatest_norm", "duplicates"):
         assert getattr(a, name) == getattr(b, name), name
     assert (a.rows.level, a.rows.total) == (b.rows.level, b.rows.total)
@@ -58,7 +58,7 @@ def assert_same_rows(a: Sketch, b: Sketch) -> None:
 
 
 def assert_close(a: Sketch, b: Sketch) -> None:
-    """Every field agrees: counts exactly, sums within rounding of what was summed."""
+    """Check that all fields agree: counts exactly, and sums up to rounding."""
     assert_same_rows(a, b)
     trace = np.trace(b.scatter)
     sizes = {
@@ -84,14 +84,14 @@ def measured(s: Sketch, calls) -> dict:
 
 
 def splits(n, draw):
-    """Any number of parts of 0…n−1, empty ones too, in any order."""
+    """Any number of parts of 0…n−1, which may be empty, in any order."""
     cuts = draw(st.lists(st.integers(0, n), max_size=6))
     bounds = [0, *sorted(cuts), n]
     return draw(st.permutations([slice(a, b) for a, b in pairwise(bounds)]))
 
 
 def added(pieces, order):
-    """The pieces added up in a tree of any shape."""
+    """Add the parts in a tree of any shape."""
     pieces = list(pieces)
     while len(pieces) > 1:
         a = pieces.pop(order.randrange(len(pieces)))
@@ -111,7 +111,7 @@ def noise(draw):
 
 @st.composite
 def lattices(draw):
-    """Few values: equal rows, zero rows, clouds without variance."""
+    """Rows with few distinct values: equal rows, zero rows and data without variance."""
     n, d = draw(st.integers(1, 30)), draw(st.integers(1, 3))
     X = np.array(draw(st.lists(st.integers(-1, 1), min_size=n * d, max_size=n * d)), np.float32).reshape(n, d)
     return X, np.arange(n) % 3, splits(n, draw)

@@ -1,4 +1,4 @@
-"""What is kept of each type equals that type's rows summed up alone, in any pieces."""
+"""The sums of each type equal the sums over its rows alone, independently of how rows are split."""
 
 from dataclasses import fields
 from functools import reduce

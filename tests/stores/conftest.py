@@ -14,7 +14,7 @@ N, D = 1000, 16
 
 
 class Cloud(NamedTuple):
-    """What every format holds."""
+    """The content of every format."""
 
     vectors: np.ndarray
     labels: np.ndarray
@@ -211,7 +211,7 @@ def write_text_shards(cloud, path):
 
 
 class Format(NamedTuple):
-    """A way to keep the cloud: how it is written, what comes back beside the vectors, and in which precision."""
+    """A format: how the data is written, which columns are read back, and in which precision."""
 
     name: str
     write: Any
@@ -264,7 +264,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def written(folder: Path, truth: Cloud) -> Any:
-    """`written(write_npy)` or `written(format)` writes the cloud once and gives the path."""
+    """`written(write_npy)` or `written(format)` writes the data once and returns the path."""
 
     def once(form: Format) -> Path:
         path = folder / form.name

@@ -1,4 +1,4 @@
-"""Choosing columns by name, and the values they give."""
+"""Columns are chosen by name, and their values are checked."""
 
 import numpy as np
 import pytest

@@ -25,7 +25,7 @@ def sampled(X, size, *, seed=0, cuts=(), **columns):
 
 
 def numbered(n, d=3):
-    """Vectors that hold their row number."""
+    """Vectors that contain their row number."""
     return np.repeat(np.arange(n, dtype=np.float64)[:, None], d, axis=1)
 
 

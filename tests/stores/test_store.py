@@ -194,7 +194,7 @@ def test_groups_may_be_given_as_values(truth):
 
 
 def test_open_table_can_be_grouped_by_any_column(tmp_path, truth):
-    """For example the states of a model in memory, by layer."""
+    """Group, for example, the hidden states of a model in memory by layer."""
     layers = np.arange(N) % 3
     table = pa.table({"embedding": list(truth.vectors), "layer": layers, "label": truth.labels})
     for part, rows in (("0", slice(0, 5)), ("1", slice(5, None))):

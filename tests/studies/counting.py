@@ -1,4 +1,4 @@
-"""A small study of no paper: arms that count, to try what all studies share."""
+"""A small made-up study whose arms compute sums, to test what all studies share."""
 
 from __future__ import annotations
 
@@ -55,15 +55,15 @@ class Counting(Study):
 
     @property
     def published(self) -> Published:
-        """Of no paper."""
+        """The claims and numbers of a made-up paper."""
         return PAPER
 
     def data_sets(self, setting: Any) -> tuple[str, ...]:
-        """None, or a small one."""
+        """No data, or a small dataset."""
         return ("cola",) if setting.data.folder is not None else ()
 
     def arms(self, setting: Any) -> list[Arm]:
-        """A sum for each task and seed."""
+        """An arm that computes a sum, for each task and seed."""
 
         def arm(task: str, seed: int) -> Arm:
             key = f"{task}/seed-{seed}"
@@ -86,7 +86,7 @@ class Counting(Study):
         return [arm(task, seed) for seed in setting["seeds"] for task in setting["tasks"]]
 
     def outcome(self, setting: Any, results: Any) -> Outcome:
-        """A table, a figure of each kind, a verdict for each claim."""
+        """Return a table, a figure of each kind, and a verdict on each claim."""
         sums = {
             task: [r["sum"] for key, r in results.items() if key.startswith(f"{task}/")] for task in setting["tasks"]
         }

@@ -1,4 +1,4 @@
-"""Datasets of studies in files as people have them, and what is said of those that cannot be read."""
+"""Datasets of studies in the published file formats, and the errors for files that cannot be read."""
 
 import gzip
 
@@ -94,7 +94,7 @@ def test_missing_hub_package_raises_before_any_work(monkeypatch):
 
 
 def test_hub_script_is_not_run_but_its_tables_are_read(monkeypatch):
-    """As `datasets` from 4 on answers for a dataset that is a script."""
+    """Since version 4, `datasets` raises an error for a script-based dataset."""
     datasets = pytest.importorskip("datasets")
 
     def load(name, config=None, *, split, data_dir=None, revision=None):

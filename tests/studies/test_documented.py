@@ -1,4 +1,4 @@
-"""The runs that the documentation shows: their numbers are kept, and give the verdicts of the pages."""
+"""The documented runs: their numbers are stored, and give the verdicts on the pages."""
 
 import json
 from pathlib import Path

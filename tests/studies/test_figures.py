@@ -1,4 +1,4 @@
-"""Figures of studies whose numbers are not all there, or whose names are not all letters."""
+"""Figures of studies with missing numbers, or with names that contain special characters."""
 
 import math
 import re

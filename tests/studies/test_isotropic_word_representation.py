@@ -1,4 +1,4 @@
-"""The repaired space as a study: its numbers by other means, a run that is stopped, what is refused."""
+"""The study of repairs: independently computed numbers, an interrupted run, and rejected settings."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_log_isotropy_is_the_logarithm_of_isotropy():
 
 
 def test_arm_equals_embedding_repair_mean_and_cosine(whole, places):
-    """The whole way of an arm by the library's parts, with tokens found by their column."""
+    """Compute the result of an arm with the library's public functions, with tokens selected by their column."""
     pairs = read_pairs("sts15", DataSource(places[1])).part(20)
     texts = [*pairs.first, *pairs.second]
     with one_thread():
@@ -154,7 +154,7 @@ def test_arm_equals_embedding_repair_mean_and_cosine(whole, places):
 
 
 def test_cached_repair_equals_the_fitted_one(places, tmp_path):
-    """STS 2012 and 2015 share a train split: the second takes what the first has fitted."""
+    """STS 2012 and 2015 share a train split, so the second set reuses the repair that was fitted for the first."""
     asked = {"parts": ("sts",), "fits": ("train",), "variants": ("kmeans-mean-pca",)}
     alone = run(places, tmp_path / "alone", **asked, sets=("sts15",)).results
     shared = run(places, tmp_path / "shared", **asked, sets=("sts12", "sts15")).results
@@ -214,7 +214,7 @@ def test_outcome_can_be_made_from_some_arms(whole, kept):
 
 
 def test_verdicts_follow_the_numbers(whole):
-    """The paper's own numbers in place of ours: its claims about similarity hold, and turned round they do not."""
+    """With the paper's own numbers, its claims about similarity hold; with reversed signs, they do not."""
     published = whole.study.published
     numbers = {key: published.tables["variants"][key].value for key in published.tables["variants"]}
     for turned, expected in ((1, Holds.yes), (-1, Holds.no)):
@@ -294,7 +294,7 @@ def test_file_without_scores_raises(tmp_path):
 
 
 def test_published_claims_match_the_published_numbers():
-    """Typed from the slides: the largest of each column is the repair's, but for GMM's isotropy on STS-B."""
+    """Numbers typed from the slides: the repair has the largest value, except for the isotropy of GMM on STS-B."""
     tables = study(NAME).published.tables
     for row in study(NAME).published.rows("sets"):
         for measure in ("Pearson", "Spearman", "isotropy"):

@@ -1,4 +1,4 @@
-"""The study of Mickus et al. on tiny data: its protocol against plain torch and the papers' tools, runs that go on."""
+"""The study of Mickus et al. on tiny data: its protocol compared with plain torch, and resumed runs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _sentence(rng, words):
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """Folders as the datasets are laid out: 40 sentences, 30 pairs, and a few words with their classes."""
+    """Folders in the datasets' layout, with 40 sentences, 30 pairs, and a few words with their classes."""
     folder = tmp_path_factory.mktemp("data")
     rng = np.random.default_rng(0)
     (folder / "mr").mkdir()
@@ -84,7 +84,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def vectors(tmp_path_factory):
-    """Word vectors: the words of the data but one, and others."""
+    """Word vectors for all words of the data except one, and for other words."""
     folder = tmp_path_factory.mktemp("vectors") / "words"
     folder.mkdir()
     words = ["other", *("w" + chr(97 + i) for i in range(23)), "rare"]
@@ -116,7 +116,7 @@ def silent(share, words):
 @pytest.mark.parametrize("pairs", [False, True])
 @pytest.mark.parametrize("several", [False, True])
 def test_series_match_plain_torch_and_scikit_learn(pairs, several):
-    """Written anew with Adam as the paper has it, scikit-learn's silhouette and IsoScore by its five steps' result."""
+    """Reimplement the protocol with Adam, scikit-learn's silhouette, and IsoScore."""
     from sklearn.metrics import silhouette_score
 
     start, data = cloud(pairs=pairs, several=several)
@@ -255,7 +255,7 @@ def test_words_have_all_their_classes_and_most_tagged_come_first(data):
 
 
 def test_from_the_hub(tmp_path, monkeypatch):
-    """`datasets` takes a relative folder of the hub's name as well."""
+    """`datasets` also accepts a relative folder with the name of the Hub dataset."""
     datasets = pytest.importorskip("datasets")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
@@ -402,7 +402,7 @@ def test_verdicts_follow_from_the_numbers():
 
 
 def test_triplet_sum_is_not_an_upper_bound_of_silhouette_objective():
-    """Appendix B says that it is; both labels hold the points 10 and −10."""
+    """Appendix B claims this bound; in the counterexample, both labels contain the points 10 and −10."""
     X, labels = COUNTEREXAMPLE
     assert [row[0] for row in X] == [10, -10, 10, -10]
     distances = np.abs(np.subtract.outer([10, -10, 10, -10], [10, -10, 10, -10]))
@@ -430,7 +430,7 @@ def test_barely_met_threshold_is_not_a_clear_yes():
 
 
 def test_undefined_correlations_are_not_evidence():
-    """Against a claim neither: of two updates, or of a score that stays the same."""
+    """A correlation of two updates, or of a constant score, is no evidence against a claim either."""
     flat = _verdicts(_runs(isoscore=[0.5] * 10))
     assert flat["pearson"] is flat["spearman"] is Holds.untested
     some = _runs()
@@ -456,7 +456,7 @@ def test_notes_list_the_paper_tasks_that_were_not_run(model):
 
 
 def test_the_published_bound_on_spearman_is_shown_for_each_task():
-    """It is published for all tasks of 1000 updates together, and is no number of a row."""
+    """The number is published for all tasks with 1000 updates together, and belongs to no row."""
     tables = {
         each.key: each
         for each in make_outcome(study(NAME).published, Setting((), DataSource(), {}, False), _runs(), ()).tables

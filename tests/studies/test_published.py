@@ -1,4 +1,4 @@
-"""What the papers published, as data."""
+"""The published numbers of the papers, as data."""
 
 import math
 from pathlib import Path

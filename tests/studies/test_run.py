@@ -1,4 +1,4 @@
-"""What all studies share: arms that are kept, settings that are compared, what is written."""
+"""What all studies share: saved arms, compared settings and written files."""
 
 import dataclasses
 import json
@@ -335,7 +335,7 @@ def test_file_names_fit_the_limit_of_file_systems():
 
 
 def test_finished_arms_count_in_progress_from_the_start(tmp_path):
-    """Or a bar takes what an earlier start did for the speed of this one."""
+    """Otherwise, a progress bar would count the work of an earlier run as the speed of this one."""
     run(tmp_path / "run", tasks="four", seeds=[1, 2])
     reports = []
     run(tmp_path / "run", progress=lambda *report: reports.append(report))

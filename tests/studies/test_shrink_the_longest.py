@@ -1,4 +1,4 @@
-"""Shrink the longest: arms are fine-tunings, an interrupted run is the uninterrupted one, claims have rules."""
+"""Shrink the longest: arms fine-tune, a resumed run gives the same result, and claims have rules."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_bad_parameters_are_rejected_in_one_line(place, tmp_path, parameters, wo
 
 
 def made(late: dict[str, list[dict[str, float]]], start: float = 0.4) -> TaskModelRuns:
-    """A case whose arms have these numbers, one for each seed."""
+    """A task and model whose arms have these numbers, one for each seed."""
     names = ("anisotropy_1", "anisotropy_2", "anisotropy_3")
     full = [f"layer_1/{name}{ending}" for name in names for ending in ("", "_centered")]
 

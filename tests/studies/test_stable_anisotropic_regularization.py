@@ -1,4 +1,4 @@
-"""Stable Anisotropic Regularization: the estimators' numbers, the shape of layers, rules of verdicts, resuming."""
+"""Stable anisotropic regularization: estimators, measurements of layers, verdicts, and resuming."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def test_a_task_without_a_correlation_is_named():
 
 
 def collapse(results, arm):
-    """Make the models of an arm give one answer: the least isotropic then have the lowest score."""
+    """Let the models of an arm predict a constant: the least isotropic models then have the lowest score."""
     for key, each in results.items():
         if arm in key:
             each.update(score=0.0, scores={"matthews": 0.0})

@@ -100,7 +100,7 @@ def test_interval_of_pearson_r_matches_scipy():
 
 @pytest.mark.parametrize("rho", [0.0, 0.6])
 def test_intervals_of_spearman_and_of_differences_cover_the_truth(rho):
-    """On 400 samples of 40 pairs: at least 95% for a difference on the same pairs, which is said to be too wide."""
+    """On 400 samples of 40 pairs, the conservative interval covers a difference on the same pairs in at least 95%."""
     from scipy.stats import spearmanr
 
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Bounds of shares, the choice of a cut, and its guarantee."""
+"""Bounds of shares, the choice of a threshold, and its guarantee."""
 
 import numpy as np
 import pytest

@@ -158,7 +158,7 @@ def test_the_rate_of_a_message_can_be_counted(rng):
 
 @pytest.mark.parametrize("cross", [False, True])
 def test_a_high_rate_is_counted_on_a_part_of_the_rows(cross, rng, monkeypatch):
-    """All pairs above the cut would not fit into memory."""
+    """The pairs above the threshold do not all fit into memory."""
     monkeypatch.setattr("isoscope.thresholding.tails._MOST_KEPT", 20_000)
     X, Q = rng.standard_normal((900, 6)), rng.standard_normal((400, 6))
     found = isoscope.threshold(X, queries=Q if cross else None, false_matches=0.3)
@@ -172,7 +172,7 @@ def test_a_high_rate_is_counted_on_a_part_of_the_rows(cross, rng, monkeypatch):
 
 @pytest.mark.parametrize("cosine", [0.0, 0.5])
 def test_ties_below_1_are_not_called_copies(cosine):
-    """Any two rows have the same cosine, so no cut has a rate between 0 and 1."""
+    """All pairs of rows have the same cosine, so no threshold has a rate between 0 and 1."""
     X = np.eye(60) if cosine == 0 else np.linalg.cholesky(np.full((60, 60), 0.5) + np.eye(60) / 2)
     found = isoscope.threshold(X, false_matches=0.1)
     assert (found.verdict, found.cut, found.tail.count) == ("no cut", None, 60 * 59 // 2)
@@ -181,7 +181,7 @@ def test_ties_below_1_are_not_called_copies(cosine):
 
 
 def test_copies_below_the_rate_do_not_prevent_a_cut():
-    """One pair in twenty has a cosine of 1, all others 0: the cut lies between, and its rate is lower."""
+    """One pair in twenty has a cosine of 1, and all others 0: the threshold lies between, and its rate is lower."""
     X = np.repeat(np.eye(20), 20, axis=0)
     found = isoscope.threshold(X, false_matches=0.2)
     assert (found.cut, found.tail.count) == (0.5, 20 * 190)

@@ -1,4 +1,4 @@
-"""Histories as a training leaves them, without one."""
+"""Histories as training produces them, made without training."""
 
 from __future__ import annotations
 

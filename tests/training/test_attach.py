@@ -1,4 +1,4 @@
-"""A regularizer on a model: in its loss, with the gradient of the two written by hand, and gone when it is detached."""
+"""An attached regularizer: its term and gradient equal a handwritten sum, and detaching removes it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def ready(loss):
 
 
 def by_hand(model, loss, pick):
-    """The loss and its gradients with the regularizer added to it by hand, on what `pick` takes from all states."""
+    """Return the loss and gradients with the regularizer added by hand, for the rows that `pick` selects."""
     model.zero_grad()
     output = model(**BATCH, output_hidden_states=True)
     mask = BATCH["attention_mask"] > 0
@@ -128,7 +128,7 @@ def test_equal_states_warn_once(loss):
 
 
 class Detached(Regularizer):
-    """A term that depends on the states in value only."""
+    """A term whose value depends on the states, but which has no gradient."""
 
     def penalty(self, states, labels):
         return states.detach().square().mean() + 0 * states.sum()
@@ -459,7 +459,7 @@ def test_data_parallel_replicas_raise():
 
 
 class Answers(torch.nn.Module):
-    """A model whose labels are what they are."""
+    """A model that accepts labels of any form."""
 
     def __init__(self):
         super().__init__()
@@ -584,7 +584,7 @@ class Wide(torch.nn.Sequential):
 
 
 class Tagger(torch.nn.Module):
-    """A class for each token, and a module that never runs."""
+    """A model with a label per token, and a module that never runs."""
 
     def __init__(self):
         super().__init__()

@@ -113,7 +113,7 @@ def test_resumed_run_has_same_history_as_uninterrupted_run(tmp_path):
 
 
 class Flatten(TrainerCallback):
-    """Makes the last layer give one state for everything after the third step."""
+    """A callback that makes the states of the last layer equal after the third step."""
 
     def on_step_end(self, args, state, control, model=None, **kwargs):
         if state.global_step == 3:

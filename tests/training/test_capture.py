@@ -1,4 +1,4 @@
-"""The hidden states that hooks see are those that the model itself gives, without padding."""
+"""The states that hooks capture are the model's own hidden states, without padding."""
 
 from __future__ import annotations
 

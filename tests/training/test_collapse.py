@@ -29,7 +29,7 @@ def noise(rng: np.random.Generator, n: int = N, d: int = D) -> np.ndarray:
 
 
 def shrunk(states: np.ndarray, share: float) -> np.ndarray:
-    """All but the first direction shrunk."""
+    """Shrink all directions except the first."""
     return states * np.r_[1, np.full(states.shape[1] - 1, share)]
 
 
@@ -52,7 +52,7 @@ def test_collapsing_data_is_detected_at_the_same_size(rng):
 
 
 def test_plug_in_score_misreads_noise_as_collapse_but_unbiased_does_not(rng):
-    """A judge that asks for a tenth of the dimensions, as one may of noise, is wrong by the plug-in every time."""
+    """A rule that requires a tenth of the dimensions flags noise every time if it uses the plug-in score."""
     for _ in range(20):
         found = row(noise(rng))
         assert effective_dimensions(found["isoscore"], D) < 0.1 * D
@@ -114,7 +114,7 @@ def test_too_few_rows_are_not_judged(rng):
 
 
 def flat(rng, labels=None, **more) -> tuple[dict, dict]:
-    """The first row of a layer, and a row in which nearly one direction is left."""
+    """The first row of a layer, and a row with almost a single direction left."""
     states = noise(rng)
     return row(states, labels), row(shrunk(states, 0.001), labels, step=10) | more
 

@@ -1,4 +1,4 @@
-"""The balance of loss and term is the same however many batches a step has, whatever the model does with the count."""
+"""The ratio of term and loss does not depend on accumulation, whether or not the model uses the number of labels."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def gpt2():
 
 
 def bloom():
-    """Its attention has no attribute that says whether it is causal."""
+    """A model whose attention has no attribute that marks it as causal."""
     return transformers.BloomModel(transformers.BloomConfig(vocab_size=WORDS, hidden_size=16, n_layer=2, n_head=2))
 
 

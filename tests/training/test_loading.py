@@ -20,7 +20,7 @@ def test_advice_to_unpickle_a_file_is_not_repeated():
     hidden.__context__ = RuntimeError(advice)
     for error in (RuntimeError(advice), hidden):
         message = shorten_load_error(error)
-        assert "pickle with other objects than tensors" in message
+        assert "pickle with objects other than tensors" in message
         assert "model.safetensors" in message
         assert "weights_only" not in message
 

@@ -76,7 +76,7 @@ def test_probing_does_not_change_training():
 
 
 class Takes(nn.Module):
-    """Remembers with what it is called."""
+    """A model that records its arguments."""
 
     def __init__(self):
         super().__init__()

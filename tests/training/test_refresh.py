@@ -1,4 +1,4 @@
-"""The covariance is taken without training noticing, whatever the loader is like."""
+"""The covariance is computed without affecting training, for every kind of loader."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DataLoader, TensorDataset = torch.utils.data.DataLoader, torch.utils.data.Tensor
 
 
 class Counted(IterableDataset):
-    """A stream that knows its length."""
+    """An iterable dataset with a length."""
 
     def __iter__(self):
         return iter(items(12))
@@ -28,7 +28,7 @@ class Counted(IterableDataset):
 
 
 class Augmented(Dataset):
-    """Items that draw random numbers wherever there are some."""
+    """Items that use random numbers from every generator."""
 
     def __len__(self):
         return 12

@@ -1,4 +1,4 @@
-"""A repair inside a model: what it takes out, what it leaves, and where its gradient goes."""
+"""A repair inside a model: what it removes, what it keeps, and its gradient."""
 
 from __future__ import annotations
 

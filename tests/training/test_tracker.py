@@ -17,7 +17,7 @@ from tests.training.tiny import batches, bert, weights
 
 
 def trained(steps: int, tracker: IsotropyTracker | None = None, start: int = 0, model: nn.Module | None = None):
-    """A plain loop with dropout, where a random number used up would be seen."""
+    """A plain training loop with dropout, in which any extra random number changes the result."""
     torch.manual_seed(0)
     model = model or bert()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -84,7 +84,7 @@ def test_file_is_complete_after_each_measurement(tmp_path):
 
 def test_resumed_loop_has_same_history_as_uninterrupted_loop(tmp_path):
     class Fixed(nn.Module):
-        """A model whose states are those of its step."""
+        """A model whose states depend only on the step."""
 
         def __init__(self):
             super().__init__()
@@ -122,7 +122,7 @@ def test_a_new_training_renames_the_earlier_file(tmp_path):
 
 
 def collapsing(model: nn.Module) -> nn.Module:
-    """The last layer gives one state for everything, up to a thousandth."""
+    """A model whose last-layer states are equal up to a thousandth."""
     norm = model.bert.encoder.layer[-1].output.LayerNorm
     with torch.no_grad():
         norm.weight.fill_(1e-4)

@@ -1,4 +1,4 @@
-"""Real trainers with a regularizer: what they learn is what a loop by hand learns."""
+"""Real trainers with a regularizer give the same weights as a handwritten loop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 class Remembering(IStar):
-    """I-STAR that counts its covariances and what they were of."""
+    """An I-STAR that records its covariances and the number of their rows."""
 
     def __init__(self, *args):
         super().__init__(*args)
@@ -74,7 +74,7 @@ def last(states, mask):
 
 
 def distance(one, other):
-    """The largest difference of two models' weights."""
+    """Return the largest difference between the weights of two models."""
     return max((a - b).abs().max().item() for a, b in zip(one.parameters(), other.parameters(), strict=True))
 
 

@@ -1,4 +1,4 @@
-"""A model of two layers, and texts of one length for it: what trains here trains in a second."""
+"""A model of two layers, and texts of equal length for it; training takes a second."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def bert() -> Any:
 
 
 def texts(count: int, seed: int = 0) -> list[dict[str, Any]]:
-    """Items of a dataset: tokens, a mask with some padding, and a class that the first token tells."""
+    """Items of a dataset: tokens, a mask with some padding, and a class that the first token determines."""
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(3, WORDS, (count, LENGTH), generator=generator)
     mask = (torch.arange(LENGTH) < torch.randint(5, LENGTH + 1, (count, 1), generator=generator)).long()
@@ -29,5 +29,5 @@ def batches(count: int, size: int = 16, seed: int = 0) -> list[dict[str, Any]]:
 
 
 def weights(model: Any) -> list[bytes]:
-    """Every bit of a model."""
+    """Return the bytes of all parameters of a model."""
     return [each.detach().numpy().tobytes() for each in model.state_dict().values()]

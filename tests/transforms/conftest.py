@@ -1,4 +1,4 @@
-"""Repairs of every class, and clouds to fit them to."""
+"""Repairs of every class, and datasets to fit them to."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ EVERY = AFFINE + CLUSTERED + CHAINS
 
 
 def has_step(repair: object, kinds: object) -> bool:
-    """Whether a repair, or a step of a chain, is of these classes."""
+    """Return whether a repair, or a step of a chain, has one of these classes."""
     return any(isinstance(step, kinds) for step in getattr(repair, "steps", [repair]))
 
 
 class Labelled:
-    """A clusterer that was told each row's cluster."""
+    """A clusterer that returns given clusters."""
 
     def __init__(self, X: np.ndarray, labels: np.ndarray) -> None:
         self.told = {row.tobytes(): label for row, label in zip(X, labels, strict=True)}
@@ -67,6 +67,6 @@ def clusters(rng: np.random.Generator) -> np.ndarray:
 
 @pytest.fixture(autouse=True)
 def _one_thread():
-    """K-means of a small cloud spends its time waiting for its own threads."""
+    """Use one thread: k-means of a small dataset spends most of its time waiting for threads."""
     with threadpool_limits(1):
         yield

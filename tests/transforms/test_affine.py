@@ -1,4 +1,4 @@
-"""Affine repairs: what each promises of its output, scikit-learn's numbers, pieces and files, parameters."""
+"""Affine repairs: properties of their output, scikit-learn's results, parts and files, parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A repaired store holds the repair of its rows; one file is written atomically."""
+"""A repaired store contains the repaired rows; a single file is written atomically."""
 
 import signal
 import subprocess
@@ -89,11 +89,11 @@ def test_integers_become_float32_and_memory_order_does_not_matter(corpus, tmp_pa
 
 
 class Stop(Exception):
-    """An end that nobody foresaw."""
+    """An unexpected error."""
 
 
 def stopping(after, error=Stop):
-    """A progress that ends the run once so many rows are written."""
+    """A progress callback that raises an error once this many rows are written."""
 
     def progress(stage, rows, share):
         if rows >= after:

@@ -1,4 +1,4 @@
-"""Repairs one after the other are one repair: what each would do to what those before it give."""
+"""A chain equals its repairs applied one after the other."""
 
 from __future__ import annotations
 

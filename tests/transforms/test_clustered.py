@@ -1,4 +1,4 @@
-"""Repairs by cluster: what each promises of its output, the authors' own numbers, clusters of every kind."""
+"""Repairs by cluster: properties of their output, the authors' numbers, and clusters of every kind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ clustered = pytest.mark.parametrize("repair", CLUSTERED, ids=repr)
 
 
 def shares(codes: np.ndarray) -> set[frozenset[int]]:
-    """A clustering whatever its clusters are called."""
+    """Return a clustering independently of the numbers of its clusters."""
     return {frozenset(np.flatnonzero(codes == code).tolist()) for code in np.unique(codes)}
 
 
@@ -205,7 +205,7 @@ def test_any_estimator_with_fit_and_predict_is_accepted(clusters):
 
 
 class BySign:
-    """Names clusters by words; only the first coordinate counts."""
+    """A clusterer whose clusters have names, based on the first coordinate only."""
 
     def fit(self, X):
         return self

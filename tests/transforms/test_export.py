@@ -1,4 +1,4 @@
-"""Repairs elsewhere: an ONNX runtime and a Sentence Transformers pipeline give what `transform` gives."""
+"""Exported repairs: an ONNX runtime and a Sentence Transformers pipeline return what `transform` returns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ every = pytest.mark.parametrize("repair", EVERY, ids=repr)
 
 
 def without(monkeypatch, name):
-    """Have the import of a package fail."""
+    """Make the import of a package fail."""
     real = builtins.__import__
 
     def refuse(module, *args, **kwargs):
@@ -41,7 +41,7 @@ def onnx():
 
 @pytest.fixture
 def run():
-    """`run(model, X)`: what an ONNX runtime makes of float32 vectors."""
+    """`run(model, X)` returns the output of an ONNX runtime for float32 vectors."""
     runtime = pytest.importorskip("onnxruntime")
 
     def repaired(model, X):

@@ -1,4 +1,4 @@
-"""Repairs written to a folder: the parts hold the repaired store, and an interrupted run resumes."""
+"""Repairs written to a folder: the parts contain the repaired store, and an interrupted run resumes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def source(vectors, tmp_path):
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
-    """Of 1,000 rows."""
+    """Set the size of a part to 1,000 rows."""
     monkeypatch.setattr(whole_stores, "_MOST_ROWS", 500)
     monkeypatch.setattr(parts, "spans", partial(cut, max_bytes=1000 * D * 4))
 
@@ -101,7 +101,7 @@ def test_a_table_in_memory_keeps_its_columns(tmp_path, vectors, kind):
 
 
 def test_parts_of_another_split_raise(source, vectors, tmp_path, monkeypatch):
-    """Rows would be there twice, and others not at all."""
+    """Some rows would be duplicated and others missing."""
     repair = isoscope.Center().fit(vectors)
     with pytest.raises(KeyboardInterrupt):
         isoscope.repair_store(source, repair, tmp_path / "out", progress=interrupt(0.3))
@@ -160,7 +160,7 @@ isoscope.repair_store(sys.argv[2], isoscope.load_transform(sys.argv[1]), sys.arg
 
 @pytest.fixture
 def running(source, vectors, tmp_path):
-    """A process that has written a part and is at the others."""
+    """A process that has written a part and is writing the others."""
     isoscope.Center().fit(vectors).save(tmp_path / "repair")
     words = [sys.executable, "-c", SCRIPT, str(tmp_path / "repair"), str(source), str(tmp_path / "out")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}

@@ -1,4 +1,4 @@
-"""A saved affine repair without scikit-learn gives the very bits of the class, and refuses what the class refuses."""
+"""A saved affine repair without scikit-learn is bit-identical to the class, and rejects the same input."""
 
 from __future__ import annotations
 

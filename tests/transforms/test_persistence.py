@@ -1,4 +1,4 @@
-"""A saved repair is loaded bit for bit; a damaged one is refused by name."""
+"""A saved repair is loaded bit for bit; the error for a damaged one names the folder."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def contents(folder):
 
 
 def change(folder, *, sealed=True, tensors=(), **about):
-    """Put other tensors and other words into a saved repair, under a checksum that is right if `sealed`."""
+    """Replace tensors and metadata of a saved repair; the checksum is valid if `sealed`."""
     config = json.loads((folder / "config.json").read_text())
     numbers = {**load_file(folder / "model.safetensors"), **dict(tensors)}
     numbers = {name: value for name, value in numbers.items() if value is not None}

@@ -1,4 +1,4 @@
-"""What holds for all repairs: scikit-learn's contract, one map for corpus and queries, any library and precision."""
+"""All repairs: scikit-learn's contract, one map for corpus and queries, any array library and precision."""
 
 from __future__ import annotations
 

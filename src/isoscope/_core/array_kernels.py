@@ -74,7 +74,8 @@ def keep_nearest(
 ) -> None:
     """Update each row's list of its k nearest points with the points in a tile's columns; row i is point own[i].
 
-    Unlike the compiled kernel, it needs neither counts nor limits: each list has its k nearest points after each tile.
+    Unlike the compiled kernel, it needs neither counts nor limits, because each list is reduced to its k nearest points
+    after each tile.
     """
     at = own - first_column
     inside = np.flatnonzero((at >= 0) & (at < squared.shape[1]))

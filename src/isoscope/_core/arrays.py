@@ -45,8 +45,8 @@ def check_points(
     """Check that `X` is a finite array of shape (n, d), and return its array namespace and the array.
 
     Lists, nested sequences and objects with ``__array__`` become NumPy arrays; integers become float64. Other arrays
-    are not copied. Raises an `InputError` for anything that cannot be measured. Without `finite`, the values are not
-    read: a caller whose sums show whether they are finite calls `check_finite` only if they are not.
+    are not copied. Raises an `InputError` for anything that cannot be measured. If `finite` is False, the values are
+    not read: the caller then checks its sums, and calls `check_finite` only if a sum is not finite.
     """
     X = _as_array(X, name)
     if X.ndim != 2:

@@ -1,4 +1,4 @@
-"""Where Python runs: in a notebook, at an interactive prompt, or in a script."""
+"""Detect where Python runs: in a notebook, at an interactive prompt, or in a script."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def products_to_squared_distances(products, left, right, left_norms, right_norms
     """Convert a tile of inner products into squared distances, in place.
 
     If two points are so close that the three terms cancel (to less than `near` times their size), use the difference of
-    the raw rows `left` and `right` instead, because the products were computed from centered rows, which are rounded.
+    the raw rows `left` and `right` instead. The products were computed from centered rows, which are rounded.
     """
     rows, columns = products.shape
     for i in range(rows):
@@ -162,7 +162,7 @@ def _farthest(distances, indices):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, inline="never")
 def _reduce_list(k, distances, indices, counts, limits, last, row):  # type: ignore[no-untyped-def]
-    """Reduce the list of a row to its k nearest points, and set the limit of the row."""
+    """Reduce the list of a row to its k nearest points, and set the limit below which further points enter it."""
     values, numbers = distances[row, : counts[row]], indices[row, : counts[row]]
     bound = _kth_bound(values, k)
     kept = 0

@@ -28,9 +28,9 @@ _NO_SPACE = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 _OWN_RESULT = re.compile(
     rb'<meta name="generator" content="isoscope |"schema"\s*:\s*"isoscope\.|^.{8}\{.*"isoscope\.sketch"', re.DOTALL
 )
-"""What only pages, JSON results and sketches of isoscope contain."""
+"""A pattern that occurs only in pages, JSON results and sketches of isoscope."""
 _OWN_TABLE = re.compile(rb'"schema"\s*:\s*"isoscope\.(rows|canary)/|\A"row",([^\n]*,)?"norm","cosine_to_mean",')
-"""What only tables of rows and canary files of isoscope contain."""
+"""A pattern that occurs only in row tables and canary files of isoscope."""
 _SEARCHED_BYTES = 2**20  # a tool that sorts the keys of JSON can move "schema" to the end
 _LOCK_NAME = ".lock"
 _REMOVED_SUFFIX = ".gone"  # suffix of folders that are being removed

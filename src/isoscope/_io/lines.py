@@ -72,8 +72,8 @@ def read_lines(path: Path, *, quoted: bool = False) -> Iterator[LineBlock]:
         The file.
     quoted : bool
         Whether double quotes may enclose line breaks, as in CSV. The lines of such a cell are joined into one, with the
-        line number of the first. A quote opens such a cell only at its start. Text after a quote that closes it on a
-        later line is an error, because the opening quote was then probably not meant as one.
+        line number of the first. Only a quote at the start of a cell opens it. Text after a closing quote on a later
+        line is an error, because the opening quote was then probably an ordinary character.
     """
     size = max(1, path.stat().st_size)
     number, tail = 1, b""

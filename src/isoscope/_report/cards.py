@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _MARGIN = 0.14
 _AT_MOST_ONE = {"mean_cosine", "isoscore", "inter_type", "intra_type", "clusters", "labels"}
-"""Findings that are no shares, but at most 1 too: cosines, IsoScores and silhouettes."""
+"""Findings that are not shares, but are at most 1: cosines, IsoScores and silhouettes."""
 _MIN_LABEL_WIDTH = 0.13  # share of the width that a region's name needs
 
 

@@ -83,7 +83,7 @@ def _format_option(value: Any) -> str:
 
 
 def render_reproduction(call: Call, variable: str, title: str, *, page: str, save: str | None = None) -> list[Markup]:
-    """Return the commands that reproduce a result and write its page; those for a shell only if all sources are files.
+    """Return the commands that reproduce a result and write its page; in a shell only if all sources are files.
 
     `save` is the folder in which the recommended transform is saved.
     """

@@ -215,9 +215,7 @@ def _render_databases(result: Compression) -> Section | None:
             tag("p", setting.difference, class_="hint") if setting.difference else None,
             render_code_block(*setting.lines),
         ]
-    lead = (
-        "These settings store the vectors as similarly as each database can. The text above the code says what differs."
-    )
+    lead = "These settings are the closest that each database offers. The text above the code names the differences."
     return section("databases", "Database settings", tag("p", lead, class_="hint"), *rows)
 
 

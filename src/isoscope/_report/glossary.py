@@ -32,8 +32,8 @@ _TERMS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
     (
         "Random data",
-        "Independent vectors without a preferred direction, with the same number of rows and dimensions as yours. What "
-        "they show is due to chance.",
+        "Independent vectors without a preferred direction, with the same number of rows and dimensions as yours. Any "
+        "structure in them is due to chance.",
         ("audit",),
     ),
     (
@@ -175,8 +175,7 @@ _TERMS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
     (
         "Rescoring",
-        "Search the small codes first, then order the best results again by the original vectors, which must stay "
-        "stored.",
+        "Search the small codes first, then reorder the best results by the original vectors, which must stay stored.",
         ("compress",),
     ),
     (

@@ -21,7 +21,7 @@ def rank_group(audit: GroupedAudit, name: str) -> tuple[int, ...]:
 def sort_groups(audit: GroupedAudit) -> tuple[list[str], Finding | None]:
     """Return the groups from the worst to the best, and the worst finding of the worst group; None if all are ok.
 
-    Groups with as many findings of each verdict are ordered by how far that finding lies outside its ok range.
+    Groups with equal numbers of bad and look findings are ordered by how far that finding lies outside its ok range.
     """
     first = audit.groups[max(audit.groups, key=lambda name: rank_group(audit, name))]
     found = next((each for each in first.findings if each.verdict == first.verdict != "ok"), None)

@@ -256,6 +256,6 @@ def _describe_within(result: Sameness) -> str:
 
 
 def _short_names(result: Sameness) -> tuple[str, str]:
-    """Return the names of both sources, without their folders if they differ without them."""
+    """Return the names of both sources; without their folders, unless the file names are equal."""
     old, new = (name.rsplit("/", 1)[-1] or name for name in (result.old, result.new))
     return (old, new) if old != new else (result.old, result.new)

@@ -104,7 +104,7 @@ def _format(audit: Audit, function: str, **arguments: Any) -> str:
 
 
 def _chosen_columns(audit: Audit) -> dict[str, Any]:
-    """Return the columns to pass so that an audit reads the same ones: those that it would not choose by itself."""
+    """Return the columns that must be named for an audit to read the same ones again: those it would not detect."""
     if not is_file(audit.source):
         return {"labels": Placeholder("labels")} if "labels" in audit.columns else {}
     chosen = {role: name for role, name in audit.columns.items() if not is_chosen_first(role, name)}

@@ -32,9 +32,9 @@ class Summary:
     found: str
     """The answer."""
     basis: str
-    """What decided, and how sure the answer is."""
+    """What the answer is based on, and how certain it is."""
     limits: str
-    """What the result does not say."""
+    """What the result does not show."""
     next: str
     """A command line; it contains no secrets."""
 
@@ -92,7 +92,7 @@ def _describe_finding(finding: Finding) -> str:
 
 def _count_verdicts(findings: Sequence[Finding]) -> str:
     bad, look = (sum(finding.verdict == verdict for finding in findings) for verdict in ("bad", "look"))
-    return f"{plural(len(findings), 'finding')}, {bad} bad and {look} to look at"
+    return f"{plural(len(findings), 'finding')}, {bad} bad and {look} worth a look"
 
 
 def _summarize_audit(content: Mapping[str, Any], given: Mapping[str, Any]) -> Summary:
@@ -103,7 +103,9 @@ def _summarize_audit(content: Mapping[str, Any], given: Mapping[str, Any]) -> Su
     found = audit.headline
     worse = [change["name"] for change in content.get("changes", []) if change["direction"] == "worse"]
     if "changes" in content:
-        changed = f"worse than in the baseline: {join_words(worse)}" if worse else "worse than in the baseline: nothing"
+        changed = "no finding is worse than in the baseline"
+        if worse:
+            changed = f"worse than in the baseline: {join_words(worse)}"
         found = f"{found.rstrip('.')}; {changed}."
     (source,) = given["sources"]
     if audit.verdict == "ok" and not worse:
@@ -238,7 +240,7 @@ def _summarize_similarity(content: Mapping[str, Any], given: Mapping[str, Any]) 
         )
         basis = f"The cosine was ranked among pairs of {where}."
         following = _command("threshold", given["source"], **_pick(given, ("queries", "layer")))
-    limits = "A percentile tells how rare a cosine is, and not whether two texts mean the same."
+    limits = "A percentile tells how rare a cosine is, but not whether two texts mean the same."
     return Summary(f"{found}.", basis, limits, following)
 
 

@@ -58,7 +58,7 @@ CHANGE_STYLES = {"worse": "red", "better": "green", "moved": "yellow"}
 _WIDTH = 100
 
 _JOINT = "\ue000"
-"""Stands for a space that is not broken; rich also breaks lines at no-break spaces."""
+"""Placeholder for a no-break space, because rich also breaks lines at no-break spaces."""
 _UNBREAKABLE = re.compile(
     r"`[^`]{1,40}`"  # commands
     r"|[\[(][^\[\]()]{1,24}[\])]"  # intervals and arguments
@@ -327,7 +327,7 @@ PartT = TypeVar("PartT")
 
 
 class _StackedTables(ABC, Generic[PartT]):
-    """A wide table, split into as many tables below each other as the width of the console requires.
+    """A wide table that is split into several tables, one below the other, if the console is too narrow.
 
     `parts` are its columns, or groups of columns that stay together; each table repeats the names of the rows.
     """

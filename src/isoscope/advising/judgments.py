@@ -152,8 +152,8 @@ def read_qrels(source: Any, missing: Missing = "error") -> Qrels:
     for query, document, value in zip(first, second, relevance.tolist(), strict=True):
         if qrels.setdefault(query, {}).setdefault(document, value) != value:
             raise ParameterError(
-                f"the qrels contain two relevances, {qrels[query][document]:g} and {value:g}, of the document "
-                f"{document!r} for the query {query!r}: keep one of them"
+                f"the qrels contain two relevance grades, {qrels[query][document]:g} and {value:g}, of the "
+                f"document {document!r} for the query {query!r}: keep one of them"
             )
     if not qrels and isinstance(source, str | os.PathLike):
         raise MissingValueError(_no_judgments(Path(source)))

@@ -64,8 +64,8 @@ class Labels(Task):
         conflicts = int((np.asarray(labels) != np.asarray(labels)[index[copy_of]]).sum())
         if conflicts:
             self.notes.append(
-                f"{plural(conflicts, 'repeated row')} had another label than the equal row that was kept: the scores "
-                "are too high, because no vectors can separate these rows."
+                f"{plural(conflicts, 'repeated row')} had a different label from the equal row that was kept: the "
+                "scores are too high, because no vectors can separate these rows."
             )
         check_folds(folds, len(first), "distinct row")
         names, self.labels = np.unique(np.asarray(labels)[first], return_inverse=True)

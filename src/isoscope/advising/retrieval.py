@@ -64,7 +64,7 @@ def top_k(queries: np.ndarray, corpus: np.ndarray, k: int, metric: Metric, *, ex
 
 _TILE_ROWS = 2048  # rows that are repaired and scaled together, so that intermediate results stay in the cache
 NDCG_DEPTH, RECALL_DEPTH = 10, 100
-"""The number of results that nDCG and recall look at."""
+"""The number of top results that nDCG and recall take into account."""
 
 
 class Retrieval(Task):

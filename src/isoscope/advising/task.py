@@ -98,7 +98,7 @@ class Task(ABC):
         return len(self.units.of)
 
     def share_work(self, repairs: Sequence[Repair]) -> None:  # noqa: B027 (most tasks share nothing)
-        """Compute what the scores of several repairs, all fitted to the whole source, have in common."""
+        """Compute the results that the scores of several repairs share; all repairs are fitted to the whole source."""
 
     @abstractmethod
     def score(self, repair: Repair, round: Round) -> dict[str, ExampleScores]:

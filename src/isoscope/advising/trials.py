@@ -122,7 +122,7 @@ class _Attempt(NamedTuple):
 
 
 class _Part:
-    """Rows that all candidates are fitted to, with everything that several candidates compute from them."""
+    """Rows that all candidates are fitted to, with the results that several candidates share."""
 
     def __init__(self, vectors: np.ndarray, rows: np.ndarray, total: Sketch | None = None):
         self.vectors, self.rows = vectors, rows

@@ -75,7 +75,7 @@ def describe_causes(findings: Sequence[Finding], causes: Sequence[Cause], noun: 
 
 
 def remove_shape_note(meaning: str) -> str:
-    """Return a meaning without the sentence that it is about the shape, for use where that is stated once."""
+    """Return a meaning without its sentence about the shape, for a page that states this only once."""
     return meaning.replace(f" {ABOUT_SHAPE}", "")
 
 
@@ -111,10 +111,10 @@ _CAUSES = {
     "duplicates": "repeats",
     "near_duplicates": "repeats",
 }
-"""The causes of findings whose cause has another name than the finding."""
+"""The cause of each finding whose cause has a different name from the finding."""
 
 _EFFECTS_OF_EQUAL_ROWS = {"mean_cosine", "anisotropy", "partition_isotropy", "duplicates", "near_duplicates"}
-"""The findings that say nothing more if all rows are equal."""
+"""The findings that add no information if all rows are equal."""
 
 
 def _format_cosine(value: float) -> str:

@@ -447,7 +447,7 @@ def count_query_rows(n: int, sample: int) -> int:
 
 
 def count_lid_neighbors(n: int) -> int:
-    """Return the number of neighbors for the local dimension: a tenth of the n rows, but from 10 to 100."""
+    """Return the number of neighbors for the local dimension: a tenth of the n rows, limited to 10 to 100."""
     return min(max(n // 10, LIST_LENGTH), LID_NEIGHBORS, n - 1)
 
 

@@ -33,11 +33,11 @@ MAX_ALIGNMENT, MAX_EXCESS, MAX_MEAN_COSINE = 0.03, 0.1, 0.25
 orientation, and the cosine of their means. Topics of one model exceed at least one of them. docs/same.md has the
 measurements."""
 CLEAR_GAP, LEAST_WIDTH = 0.81, 0.2
-"""The gap that topics of one model do not reach, and the least variance of the smaller space, relative to the larger
-one: near-duplicates have less."""
+"""The gap that topics of one model do not reach, and the least variance of the smaller space relative to the larger
+one. Near-duplicates vary less than that."""
 MIN_GAP, MIN_ALIGNMENT, MIN_WIDTH = 0.71, 0.12, 0.3
-"""The same for related spaces: a smaller gap is enough if the covariances of both are aligned, unlike those of two
-distant topics, and if the smaller space is no narrow topic."""
+"""The same for related spaces. A smaller gap is enough if the covariances of both are aligned, unlike those of two
+distant topics, and if the smaller space is too wide to be a narrow topic."""
 CENTERED_PARTS = (
     "two groups of rows vary in unrelated directions and have opposite means, so they can be two spaces or distant "
     "topics of centered vectors"
@@ -106,7 +106,7 @@ class MixedSpaces:
 
 
 def find_mixed_spaces(vectors: np.ndarray, seed: int) -> MixedSpaces | None:
-    """Return whether the rows come from two spaces; None if there are too few rows or dimensions to tell.
+    """Return whether the rows come from two spaces; None if there are too few rows or dimensions to decide.
 
     Only directions are compared. The memory is proportional to the square of the number of rows, which should be at
     most `MIXED_ROWS`.
@@ -180,8 +180,7 @@ def _look_for_gap(units: np.ndarray, seed: int) -> MixedSpaces:
 def _align_parts(units: np.ndarray, parts: np.ndarray) -> tuple[float, float]:
     """Return the correlation of the covariances of two parts, and the least excess within a part.
 
-    Both are without the part that random orientation explains. The excess of a round cluster is 0, that of a space is
-    not.
+    Both exclude the part that random orientation explains. The excess is 0 for a round cluster, but not for a space.
     """
     d = units.shape[1]
     first, second = (units[part] - units[part].mean(axis=0) for part in (parts, ~parts))
@@ -372,7 +371,7 @@ def _compare_sides(
 ) -> tuple[float, float, float] | None:
     """Return the alignment, the excess, and the least excess of different clusters within a side.
 
-    Without the last one, clusters that have nothing in common would look like two spaces.
+    Without this least excess, clusters that have nothing in common would look like two spaces.
     """
     d = units.shape[1]
     parts = 2 * codes + sides

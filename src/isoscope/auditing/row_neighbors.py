@@ -44,7 +44,7 @@ HUB_FACTOR = 5
 """A hub is in more than this many times the average number of lists."""
 _MAX_SCORE = 300.0  # the exponent of the smallest p-value
 CONFLICT_SHARE = 0.5
-"""The share of a row's neighbors that must have one other label, for a label conflict."""
+"""A label conflict requires that at least this share of a row's neighbors have the same other label."""
 
 
 @dataclass

@@ -24,7 +24,8 @@ class Similarity:
     """Quantiles of the cosine of two random rows, and of a row with its nearest neighbor.
 
     Half of the random pairs have a cosine below the median. A cosine suggests that two rows are related only if it is
-    high among random pairs. It suggests that they are as close as rows get only if it is high among nearest neighbors.
+    high among random pairs. It suggests that they are as close as nearest neighbors only if it is also high among
+    nearest neighbors.
     """
 
     shares: np.ndarray

@@ -15,7 +15,7 @@ from isoscope.stores.databases.address import parse_address
 
 _SCHEME = re.compile(r"([a-z][\w+.-]+):", re.IGNORECASE)  # one letter is a Windows drive
 _URLS = ("http", "https", "s3", "gs", "hf")
-"""The URLs that are remote; others, such as file://, would be a way around the root folder."""
+"""The schemes of remote URLs; others, such as file://, would bypass the root folder."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from isoscope.cli.session import (
 from isoscope.cli.usage import describe_usage_error
 
 _DISK_FULL_MESSAGES = ("No space left on device", "PytorchStreamWriter failed writing file")
-"""The messages by which libraries report a full disk in errors other than OSError."""
+"""Messages of libraries that report a full disk with an error other than OSError."""
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 """The form in which libraries written in Rust, such as safetensors, report errors of the operating system."""
 _OUT_OF_MEMORY_MESSAGES = (
@@ -37,7 +37,7 @@ _OUT_OF_MEMORY_MESSAGES = (
     "bad_alloc",
     "error return without exception set",  # of Python, when a C function lacked memory
 )
-"""The messages by which libraries report that the address space is too small."""
+"""Messages of libraries that report an address space that is too small."""
 _LONGEST_REASON = 120  # characters; llvmlite guesses at other causes in three sentences
 
 

@@ -66,8 +66,8 @@ OUTPUT_SCHEMA: dict[str, Any] = {
             "required": ["found", "basis", "limits"],
             "properties": {
                 "found": {"type": "string", "description": "The answer."},
-                "basis": {"type": "string", "description": "What decided, and how sure the answer is."},
-                "limits": {"type": "string", "description": "What the result does not say."},
+                "basis": {"type": "string", "description": "What the answer is based on, and how certain it is."},
+                "limits": {"type": "string", "description": "What the result does not show."},
             },
         },
         "next": {"type": "string", "description": "A command to run next, in the root folder of the server."},

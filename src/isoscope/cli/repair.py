@@ -290,7 +290,7 @@ def fix(
 ) -> None:
     """Fit a repair, apply it, and compare before and after.
 
-    The comparison uses held-out rows: for it, the repair is fitted again, on other rows.
+    The comparison fits the repair again, without the rows that it measures.
     """
     from isoscope.transforms.persistence import check_save_folder
 

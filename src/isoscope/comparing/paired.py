@@ -41,7 +41,7 @@ class Fit:
     residual: float
     """The median residual, relative to the spread of the new vectors."""
     needed: int
-    """The number of matched rows with which an answer is possible."""
+    """The number of matched rows that an answer requires."""
 
     @property
     def fits(self) -> bool:
@@ -50,7 +50,7 @@ class Fit:
 
     @property
     def is_decided(self) -> bool:
-        """Whether there are enough pairs to say so."""
+        """Whether there are enough pairs to conclude that the transformation fits."""
         return self.low >= KEPT_LOW
 
 
@@ -193,19 +193,19 @@ def _judge_distances(X: np.ndarray, Y: np.ndarray, scale: float, limit: float, s
 
 
 def _enough_pairs(z: float = 1.959964) -> int:
-    """Return the number of pairs with which the interval of a share of 1 starts above `KEPT_LOW`."""
+    """Return the number of pairs for which the interval of a share of 1 starts at `KEPT_LOW` or above."""
     return math.ceil(KEPT_LOW * z * z / (1 - KEPT_LOW))
 
 
 ENOUGH_PAIRS = 4 * _enough_pairs()
-"""The number of matched rows that is enough for every answer if it holds for all of them; a rotation needs the most."""
+"""The number of matched rows that is enough for any answer that holds for all of them; a rotation needs the most."""
 
 
 def _choose(fits: list[Fit], limit: float) -> Fit | None:
     """Return the simplest fit, unless a more complex one has a much smaller residual.
 
-    Distances decide only if nothing else fits. If they are kept but the vectors hardly turned, as after coarse rounding
-    or clipping, the closest of the other transformations is the answer.
+    Distances decide only if nothing else fits. If they are kept but the vectors hardly rotated, as after coarse
+    rounding or clipping, the closest of the other transformations is the answer.
     """
     exact = [fit for fit in fits if fit.fits and fit.relation != "rotated"]
     if exact:

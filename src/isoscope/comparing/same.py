@@ -318,7 +318,7 @@ def _unit_length(vectors: np.ndarray) -> np.ndarray:
 
 
 def _measure_correspondence(result: Sameness, old: np.ndarray, new: np.ndarray) -> None:
-    """Measure what a difference means: CKA, and the share of nearest neighbors in common."""
+    """Measure the effect of a difference: CKA, and the share of nearest neighbors in common."""
     m = min(len(old), _NEIGHBOR_ROWS)
     if m < 12:
         return
@@ -381,7 +381,7 @@ def _compare_samples(result: Sameness, old: Side, new: Side, engine: Engine, pro
 def _drop_broken(result: Sameness, side: Side, sample: Sample) -> Sample:
     """Return the sample without broken rows, which are far away from all others, and note which they are.
 
-    If more than 1% of the rows are far away, they are no exceptions, and all rows are kept.
+    If more than 1% of the rows are far away, they do not count as broken, and all rows are kept.
     """
     rows = sample.vectors.astype(np.float64)
     with np.errstate(over="ignore"):

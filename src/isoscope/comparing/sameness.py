@@ -90,7 +90,7 @@ class Sameness(Result):
     neighbors: float | None = None
     """The mean share of the 10 nearest neighbors that matched rows have in common."""
     enough: int | None = None
-    """The number of rows with which the question can be decided, if it is undecided; None if no number is enough."""
+    """If undecided: the number of rows that would be enough for an answer; None if no number is enough."""
     changed: list[Any] = field(default_factory=list)
     """At most 1,000 ids: of matched rows that changed while most did not, or, with `within`, of the rows of the second
     space. Rows outside the sample are not listed."""

@@ -66,7 +66,7 @@ class Comparison:
     auc_low: float | None = None
     auc_high: float | None = None
     enough: int = 0
-    """The number of rows on each side with which the tests can answer "same"."""
+    """The number of rows on each side that the tests need to answer "same"."""
 
     @property
     def differs(self) -> bool:

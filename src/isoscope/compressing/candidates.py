@@ -21,7 +21,7 @@ AS_IS = "as it is"
 LIST_LENGTH = 10
 """The number of results of a search."""
 OVERSAMPLING = (4, 10)
-"""How many times as many results as needed are rescored."""
+"""The oversampling factors to try: the number of rescored results, divided by the number of results needed."""
 
 _SHARES = (3 / 4, 1 / 2, 1 / 4, 1 / 8)  # of the dimensions
 
@@ -36,7 +36,7 @@ class Candidate:
     bytes: int
     """Bytes per vector in the index that is searched."""
     oversampling: int = 0
-    """How many times as many results as needed are rescored with the original vectors; 0 means no rescoring."""
+    """The number of results to rescore with the original vectors, divided by the number needed; 0: no rescoring."""
     stored: int = 0
     """Bytes per vector that rescoring needs in addition, usually on disk."""
 

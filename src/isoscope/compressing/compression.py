@@ -96,7 +96,7 @@ class CompressionTrial:
     stored: int
     """Bytes per vector that rescoring needs in addition; 0 without rescoring."""
     oversampling: int
-    """How many times as many results as needed are rescored; 0 means no rescoring."""
+    """The number of rescored results, divided by the number needed; 0 means no rescoring."""
     scores: dict[str, Kept]
     whole: Kept | None = None
     """Its recall on the whole source, if the others were scored on a sample and this candidate was a finalist."""
@@ -264,7 +264,7 @@ class Compression(Result):
         return finalists + self._list_rescored(done)[:1]
 
     def _list_rescored(self, done: Collection[int]) -> list[int]:
-        """Return rescored candidates that may not be chosen but may be mentioned, if none is confirmed yet."""
+        """Return candidates with rescoring that can be mentioned but not chosen; none if one is already confirmed."""
         rescored = [i for i, trial in enumerate(self.trials) if trial.oversampling and not self._may_choose(trial)]
         if any(is_kept(self._deciding_scores(self.trials[i]), self.measure) for i in rescored if i in done):
             return []
@@ -272,7 +272,7 @@ class Compression(Result):
         return self._list_larger([i for i in rescored if self.trials[i].bytes < limit], done)
 
     def _list_larger(self, positions: Sequence[int], done: Collection[int]) -> list[int]:
-        """Return the best candidate of each size that keeps the share on the sample, above the sizes that are done."""
+        """Return the best candidate of each size that keeps the share on the sample, above the sizes already scored."""
         largest = max((self.trials[i].bytes for i in positions if i in done), default=0)
         sizes: dict[int, int] = {}
         for i in sorted(positions, key=lambda i: -self.trials[i].scores[self.measure].share):

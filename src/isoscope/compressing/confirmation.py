@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _TILE_ROWS = 2048
 
 Lists = list[np.ndarray]
-"""The best results so far: exact similarities, then for each candidate its similarities and the exact ones of these."""
+"""The best results so far: exact similarities, then each candidate's similarities and the exact ones of its results."""
 
 
 class SearchTally(Tally):

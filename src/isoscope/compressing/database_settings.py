@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 LIMIT = 10
 """The number of results in the example searches."""
 RESCORED = 2
-"""How many times as many results a database rescores whose own codes are coarser than those that were measured."""
+"""The oversampling factor of rescoring in databases whose own codes are coarser than the measured ones."""
 
 
 @dataclass(frozen=True)

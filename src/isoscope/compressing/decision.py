@@ -24,7 +24,7 @@ Outcome = Literal["smaller", "undecided", "none"]
 CONFIDENCE = 0.95
 """The confidence of all lower bounds together, and of all upper bounds together."""
 MOST_EXAMPLES = 1_000_000
-"""A larger number of examples that would be needed is not computed."""
+"""The largest number of needed examples that is computed."""
 
 _UNSEEN = 3  # with 95% confidence, at most 3 of n examples are of a kind that none of n examples was
 _LEAST_LOSS = 0.1  # the loss on such an example: one of ten results

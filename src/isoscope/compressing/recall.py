@@ -94,7 +94,7 @@ class NeighborRecall:
         return self.corpus.frame(quantizer.reduction, width, quantizer.preprocess)
 
     def find_all_nearest(self, first: int) -> None:
-        """Search exactly for all queries, in the parts that a search for the first queries and the others uses."""
+        """Search exactly for all queries, in the same parts as the searches for the first and for the other queries."""
         parts = [slice(part.start, min(part.stop, first)) for part in blocks(first, self.tile)]
         others = blocks(len(self) - first, self.tile)
         parts += [slice(first + part.start, min(first + part.stop, len(self))) for part in others]

@@ -232,8 +232,8 @@ def _check_settings(
         for name, value in theirs.items():
             if value is not None:
                 raise ParameterError(
-                    f'{name} is {value!r}, but pool is "sentence-transformers", with which the model determines it: '
-                    f'omit {name}, or set pool="mean"'
+                    f'{name} is {value!r}, but pool is "sentence-transformers", so the model determines it: omit '
+                    f'{name}, or set pool="mean"'
                 )
     if stride is not None and (truncate or pool in ("cls", "last")):
         option = "truncate" if truncate else f'pool="{pool}"'

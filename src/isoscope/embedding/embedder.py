@@ -40,7 +40,7 @@ class Embedder(Protocol):
     part: str
     """The part of the model that is used, for messages."""
     prompt: str | None
-    """The text that the caller asked to put before each text; None leaves this to the model."""
+    """The prompt that the caller requested for each text; None means that the model chooses it."""
 
     @property
     def reader(self) -> Tokenizer: ...  # noqa: D102

@@ -99,7 +99,7 @@ class EmbeddingRun:
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """What the manifest contains besides the settings and the progress."""
+        """The content of the manifest other than the settings and the progress."""
         rows = self.spool.documents if self.pooled else self.spool.rows
         model = {"model": self.embedder.name, "part": self.embedder.part}
         return {**model, "rows": rows, "counts": asdict(self.spool.counts)}

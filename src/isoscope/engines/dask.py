@@ -335,7 +335,7 @@ def _connect(distributed: Any, address: Any) -> Any:
 
 
 def _check_versions(client: Any) -> None:
-    """Raise an error if there are no workers, or if a worker has other versions of packages than this process."""
+    """Raise an error if there are no workers, or if the package versions of a worker and this process differ."""
     try:
         client.wait_for_workers(1, timeout=_TIMEOUT)
     except TimeoutError as error:

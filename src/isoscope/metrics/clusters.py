@@ -227,9 +227,10 @@ def kmeans_plus_plus(X: np.ndarray, k: int, rng: np.random.Generator) -> np.ndar
 def choose_starts(X: np.ndarray, k: int, rngs: list[np.random.Generator]) -> tuple[np.ndarray, np.ndarray]:
     """Return k row numbers chosen by k-means++ for each generator, and the nearest of them (0 … k − 1) for each row.
 
-    The rows are read once per step for all generators. In large inputs, a step chooses several rows by rejection: rows
-    are proposed in proportion to the squared distances from earlier centers, and accepted with the share of it that the
-    centers chosen in the same step leave. The rows then have the distribution of k-means++.
+    The rows are read once per step for all generators. In large inputs, a step chooses several rows by rejection
+    sampling. Rows are proposed with probabilities proportional to their squared distances from earlier centers. The
+    probability of accepting a row is its squared distance from all centers, including those of the same step, divided
+    by that from the earlier centers. The rows then have the distribution of k-means++.
     """
     proposals = _PROPOSALS if X.size * k > _MAX_PRODUCTS else 1
     mean = X.mean(axis=0)

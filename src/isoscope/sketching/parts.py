@@ -157,8 +157,9 @@ class RowCounts:
         """The number of rows that equal an earlier row: all rows minus the distinct ones.
 
         Above the capacity there are two estimates. The number of copies in the sample, scaled up, is precise if copies
-        are few, but a row with very many copies is either in the sample or not. The number of all rows minus the
-        scaled-up number of distinct ones does not depend on that; it is used if the two differ by more than chance.
+        are few. It is far off if a row has very many copies, because this row is either in the sample or not. The
+        number of all rows minus the scaled-up number of distinct ones does not have this problem; it is used if the two
+        differ by more than chance.
         """
         seen = float(int((self.counts - 1).sum()) << self.level)
         different = float(len(self.hashes) << self.level)

@@ -328,7 +328,7 @@ class IpcPieces:
             start += len(batch)
 
     def _mapped_batches(self, piece: int, names: list[str]) -> Iterator[tuple[SliceCopier, Any]]:
-        """Yield the record batches of a piece; their values must not be touched, but read with the `SliceCopier`."""
+        """Yield the record batches of a piece; read their values only with the `SliceCopier`."""
         assert isinstance(self._path, Path)  # a remote file is not memory-mapped
         with self._path.open("rb", buffering=0) as file, _map_file(self._path) as source:
             copier = SliceCopier(self._path, file, self._seen, source)
@@ -465,7 +465,8 @@ def _as_numpy(values: Any) -> np.ndarray:
 
 
 def _is_damage(requested: int, where: str) -> bool:
-    """Return whether a file cannot need so many bytes at once: more than compression saves, or than the machine has."""
+    """Return whether a memory request indicates a damaged file: no compression saves that much, or the machine has
+    less."""
     with suppress(OSError):
         if requested > _BEST_COMPRESSION * os.path.getsize(where):
             return True

@@ -1,6 +1,6 @@
 """Copy rows of a memory-mapped Arrow record batch by reading them from its file.
 
-A map tells where the values of each column are in the file, and costs no memory. But the values are not read through
+The map shows where the values of each column are in the file, and costs no memory. But the values are not read through
 it: if another process truncates a mapped file, the operating system ends this process.
 """
 

@@ -322,7 +322,7 @@ def _explain(error: BaseException, url: RemoteUrl) -> InputError:
 
 
 def _find_cause(error: BaseException) -> BaseException:
-    """Return the error behind a FileNotFoundError, by which fsspec reports every failed request."""
+    """Return the error behind a FileNotFoundError, which fsspec raises for every failed request."""
     while isinstance(error, FileNotFoundError) and error.__cause__ is not None:
         error = error.__cause__
     return error

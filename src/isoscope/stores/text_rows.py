@@ -182,7 +182,7 @@ class _CellLines:
     def _check_quotes(self, block: LineBlock) -> None:
         """Raise an error if a quoted cell contains line breaks and, on one line, as many numbers as a vector has.
 
-        Its opening quote was then not meant as one, and the quote that closes it belongs to another row.
+        The opening quote is then an ordinary character, and the quote that closes the cell belongs to another row.
         """
         for i, line in enumerate(block.lines):
             if b"\n" not in line:
@@ -347,7 +347,7 @@ def _are_names(head: list[str], rows: list[list[str]]) -> bool:
 
 
 def _tidy_names(head: list[str]) -> list[str]:
-    """Return column names without spaces around them, and without the # with which `numpy.savetxt` begins a header."""
+    """Return column names without spaces around them, and without the # that `numpy.savetxt` puts before a header."""
     names = [name.strip() for name in head]
     return [names[0].removeprefix("#").lstrip() or names[0], *names[1:]]
 

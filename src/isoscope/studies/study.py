@@ -67,7 +67,7 @@ class Published:
     titles: dict[str, str]
     """The title of each table."""
     observations: tuple[Claim, ...] = ()
-    """Our own statements that the study also tests; `where` says what led to them."""
+    """Our own statements that the study also tests; `where` names their origin."""
 
     def number(self, table: str, row: str, column: str) -> Number | None:
         """Return the number in a cell, or None if the cell is empty; raise a `KeyError` for an unknown table."""
@@ -436,7 +436,7 @@ class Arm:
     """A reproducible unit of work whose result is saved, such as one task with one model and one seed."""
 
     key: str
-    """A unique key that names everything by which arms differ, such as "cola/all-MiniLM-L6-v2/seed-0"."""
+    """A unique key that contains everything in which arms differ, such as "cola/all-MiniLM-L6-v2/seed-0"."""
     words: str
     """A description for the progress bar."""
     run: Callable[[ArmContext], dict[str, Any]]

@@ -151,7 +151,7 @@ class GradedExamples(_IndependentExamples):
 class QueryExamples(_IndependentExamples):
     """Queries with all documents; documents without a judgment are not matches.
 
-    If the corpus is larger than the sample, each sampled document that is relevant for no query stands for several.
+    If the corpus is larger than the sample, each sampled document that is relevant to no query counts as several.
     """
 
     def __init__(self, task: Retrieval, match_from: float | None, recall: float | None):

@@ -27,7 +27,7 @@ CutVerdict = Literal["cut", "no cut", "undecided"]
 STARTS = 4
 """The number of thresholds at which tests for precision start."""
 LEAST_RECALL = 0.05
-"""A threshold that finds a smaller share of the matches is of no use, so it does not show that a goal is reachable."""
+"""The smallest useful recall: a threshold with a lower recall does not show that a goal is reachable."""
 MOST_MORE = 1_000
 """If more than this many times as many examples would be needed, their number is not stated."""
 
@@ -71,7 +71,7 @@ class Goal:
 
     @property
     def test_alpha(self) -> float:
-        """The level of the tests: somewhat lower, because the effective number of pairs is estimated."""
+        """The level of the tests: somewhat below `alpha`, because the effective number of pairs is estimated."""
         return 0.8 * self.alpha
 
 
@@ -259,7 +259,7 @@ def _judge_no_cut(counts: Counts, goal: Goal, starts: list[int]) -> Choice:
 
 
 def _more_examples(counts: Counts, times: float) -> int | None:
-    """Return the number of examples that would be enough: at least half as many again, rounded up to two digits."""
+    """Return the number of examples that would be enough: at least 1.5 times as many, rounded up to two digits."""
     if not math.isfinite(times) or times > MOST_MORE:
         return None
     return round_up(max(times, 1.5) * len(counts))

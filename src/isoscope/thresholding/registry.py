@@ -39,7 +39,7 @@ class RegistryEntry:
     precision: str
     pooling: str
     prompt: str
-    """The text that was put before each text."""
+    """The prompt that was prepended to each text."""
     corpus: str
     rows: int
     dimensions: int

@@ -71,7 +71,7 @@ _MAX_SKIPPED_SHARE = 0.5
 """The share of skipped rows above which they are reported."""
 
 _ATTACHED: WeakSet[Attachment] = WeakSet()
-"""The attachments that are not detached."""
+"""The attachments that have not been detached."""
 
 
 def _row_counts(loss: Any) -> tuple[int, int]:

@@ -17,7 +17,7 @@ LOAD_ERRORS = (Exception,)
 """The exceptions of a model, tokenizer or configuration that cannot be loaded: damaged files cause any exception in
 transformers, and tokenizers raises `Exception` itself."""
 _PICKLE = (
-    "its weights file is a pickle with other objects than tensors, which could run code: need the weights as "
+    "its weights file is a pickle with objects other than tensors, which could run code: need the weights as "
     "model.safetensors"
 )
 

@@ -208,7 +208,7 @@ class Quantizer(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         return self.precision == "bit"
 
     def project(self, X: Any) -> np.ndarray:
-        """Return the vectors as they are before rounding, in float32: give these to a database that quantizes itself.
+        """Return the vectors as they are before rounding, in float32, for a database that quantizes them.
 
         With preprocess, compare them by inner product with projected queries (`project_queries`), or by Euclidean
         distance if that is the metric. Distances between whitened vectors differ from the original ones. For one bit,

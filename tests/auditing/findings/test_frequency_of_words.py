@@ -1,4 +1,4 @@
-"""The finding on frequency: 0 for chance, all of it where the first direction is frequency."""
+"""The finding on frequency: 0 for random data, and 1 if the first principal component is the frequency."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def one_thread():
 
 @pytest.fixture
 def cloud(rng):
-    """The first direction is log frequency, and makes half of the first three directions' variance."""
+    """Rows whose first component is the log frequency, with half of the variance of the first three components."""
     counts = np.exp(rng.standard_normal(1200) * 2)
     X = rng.standard_normal((1200, 12)) * np.asarray([1, 2**0.5 * 2, 2**0.5 * 2, *[1] * 9])
     X[:, 0] = 4 * (np.log(counts) - np.log(counts).mean()) / np.log(counts).std()

@@ -24,7 +24,7 @@ def ball(n=400, d=32, seed=0):
 
 
 def with_noisy_copies(n, noise, dtype="float64", seed=0):
-    """A cloud whose first fifth copies the second with relative noise."""
+    """Rows whose first fifth copies the second fifth with relative noise."""
     rng, k = np.random.default_rng(seed), n // 5
     X = ball(n, seed=seed)
     X[:k] = X[k : 2 * k] * (1 + noise * rng.standard_normal((k, X.shape[1])))

@@ -1,4 +1,4 @@
-"""Every threshold, just below and just above: changing a constant fails a test."""
+"""Values just below and just above every threshold, so that changing a constant fails a test."""
 
 from __future__ import annotations
 

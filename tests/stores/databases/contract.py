@@ -94,7 +94,7 @@ def check_writing(
 
 
 def check_foreign_collection_is_safe(destination: Callable[[], Any], reader: Callable[[], Store]) -> None:
-    """A collection that isoscope did not make is neither written nor cleared."""
+    """A collection that isoscope did not create is neither written nor cleared."""
     rows = len(reader())
     with pytest.raises(InputError, match="not created by isoscope"):
         destination().begin(4, np.dtype(np.float32), None, ABOUT)

@@ -11,14 +11,14 @@ from typing import Any
 
 
 class Url(str):
-    """Where it is, and how many of the next requests it fails."""
+    """The address of the server, and the number of upcoming requests that fail."""
 
     failures = 0
 
 
 @contextmanager
 def serving(client: Any, key: str = "") -> Iterator[Url]:
-    """A server of the client's collections on the loopback."""
+    """Serve the client's collections on the loopback interface."""
     url: Url
     lock = Lock()
 
@@ -59,7 +59,7 @@ def serving(client: Any, key: str = "") -> Iterator[Url]:
 
 
 def answer(client: Any, verb: str, path: list[str], body: Any) -> Any:
-    """What the client's own method says; None if it is not there."""
+    """Return the result of the client's own method, or None if the collection does not exist."""
     from qdrant_client import models
 
     plain = lambda found: json.loads(found.model_dump_json())  # noqa: E731

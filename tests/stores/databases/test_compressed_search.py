@@ -37,7 +37,7 @@ def setting(quantizer: isoscope.Quantizer, database: str, oversampling: int = 0)
 
 
 def search_postgres(postgres, lines: tuple[str, ...], queries: np.ndarray, kind: str) -> list[list[int]]:
-    """Run the statements of a setting that search, with exact scans so that only the codes matter."""
+    """Run the search statements of a setting, with exact scans, so that only the codes matter."""
     start = next(i for i, line in enumerate(lines) if line.startswith("SELECT"))
     statement = " ".join(lines[start:]).replace("$1::vector", "%(q)s::vector").replace("$1", f"%(q)s::{kind}")
     found = []

@@ -32,7 +32,7 @@ def kind(request):
 
 
 def place(kind, folder, name):
-    """An address to write to, and the same to read from; a cosine collection would change lengths, or round."""
+    """Return the addresses to write to and to read from; a cosine collection would change lengths or round them."""
     where = f"{kind}:{folder / kind}{'.db' if kind == 'milvus' else ''}#{name}"
     return (where if kind == "lancedb" else f"{where}?distance=dot"), where
 

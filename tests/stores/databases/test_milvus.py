@@ -1,4 +1,4 @@
-"""Milvus Lite: reading a collection that others made, and writing by id."""
+"""Milvus Lite: collections of other programs are read, and rows are written by id."""
 
 import numpy as np
 import pytest

@@ -39,13 +39,13 @@ def fill(client, name="docs", ids=range(N), vectors=VECTORS, distance="Dot", con
 
 @pytest.fixture
 def client():
-    """In memory: what is filled is then looked at through the folder's client, which knows it by its path."""
+    """A client in memory, whose collections the client of a folder then reads."""
     return qdrant_client.QdrantClient(":memory:")
 
 
 @pytest.fixture
 def door(client, tmp_path, monkeypatch):
-    """The same collections as a folder, without a sync of the disk for each point."""
+    """The same collections opened as a folder, without flushing each point to disk."""
     from isoscope.stores.databases import qdrant
 
     (tmp_path / "meta.json").write_text(json.dumps({"collections": {}, "aliases": {}}))

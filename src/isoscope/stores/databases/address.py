@@ -60,7 +60,7 @@ _EXPORTS = {
     "faiss": "read the vectors with index.reconstruct_n(0, index.ntotal)",
     **dict.fromkeys(("mysql", "mariadb", "sqlite"), "read the vectors with SELECT and np.frombuffer()"),
 }
-"""How to get the vectors out of databases that isoscope cannot read."""
+"""How to export vectors from databases that isoscope cannot read."""
 _DOWNLOADS = ("ftp", "sftp", "az", "abfs", "abfss", "hdfs")
 _REMOTE = re.compile(r"(https?|s3|gs|gcs|hf|memory):(//)?", re.IGNORECASE)
 _REMOTE_FORMS = {

@@ -314,7 +314,7 @@ def _tables(connection: Any) -> list[str]:
 
 
 NULL_ELEMENTS, NOT_FLAT = -1, -2
-"""What `count_dimensions` counts instead of dimensions: arrays with null elements, and arrays that are no lists."""
+"""The keys under which `count_dimensions` counts arrays with null elements, and empty or nested arrays."""
 
 
 def valid_vector_condition(column: Column, dim: int) -> Any:
@@ -346,7 +346,7 @@ def count_dimensions(connection: Any, table: Table, column: Column) -> dict[int 
 
 
 def _dimensions(column: Column) -> Any:
-    """Return the SQL expression for a vector's number of dimensions, or for the negative number of its problem."""
+    """Return the SQL expression for a vector's number of dimensions, or for the negative code of its problem."""
     from psycopg import sql
 
     name = identifier(column.name)

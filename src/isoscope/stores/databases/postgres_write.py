@@ -158,7 +158,7 @@ class PostgresDestination:
         return missing
 
     def _are_new(self, ids: np.ndarray) -> bool:
-        """Return whether this run created the table, and all ids before were smaller."""
+        """Return whether this run created the table, and all ids written before are smaller."""
         values = ids.tolist() if ids.dtype.kind in "iu" else ids.astype(str).tolist()
         before, lowest, highest = self._highest_id, min(values), max(values)
         self._highest_id = highest if before is None else max(before, highest)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 HIGH_SIMILARITY, NEAR_ZERO, SMALL_LID_SHARE = 0.2, 0.1, 1 / 50
 """Thresholds for a high similarity, a similarity near zero, and a small LID (as a share of the width)."""
 MAJORITY_SHARE = 0.5
-"""The smallest share of the variance that three principal components must explain to count as a Swiss roll, and the
+"""The smallest share of the variance that three principal components must explain to count as a Swiss roll. Also the
 smallest share of S_inter that subtracting a single mean must remove to count as an offset."""
 MIN_AGREEING_SHARE = 0.9
 """The share of the cases that must agree for the verdict "yes"; it is below 1 because a model has many layers."""
