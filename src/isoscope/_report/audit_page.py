@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import date
@@ -20,6 +19,7 @@ from isoscope._report.cards import (
     render_comparison_table,
 )
 from isoscope._report.cloud import draw_small_cloud, render_point_cloud
+from isoscope._report.commands import format_audit_command
 from isoscope._report.glossary import render_glossary
 from isoscope._report.html import (
     document,
@@ -49,8 +49,6 @@ from isoscope.auditing.compare import (
 )
 from isoscope.auditing.finding import VERDICTS
 from isoscope.auditing.findings.evidence import ABOUT_SHAPE
-from isoscope.auditing.measure import Settings
-from isoscope.stores.databases.address import is_address
 
 if TYPE_CHECKING:
     from isoscope._report.html import Markup, Section
@@ -319,7 +317,7 @@ def render_page(
             render_worst_rows(audits[0]) if len(audits) == 1 else None,
             render_similarity(audits),
             _render_pictures(audits),
-            _render_notes(audits),
+            _render_notes(audits, held_out),
             render_glossary({"audit", *(finding.name for audit in audits for finding in audit.findings)}),
         ),
         styles=["page.css", "audit.css"],
@@ -404,7 +402,8 @@ def _render_panel(audits: Sequence[Audit], audit: Audit, content: Markup, captio
     return tag("figure", whose, content, tag("figcaption", caption))
 
 
-def _render_notes(audits: Sequence[Audit]) -> Section:
+def _render_notes(audits: Sequence[Audit], held_out: HeldOutComparison | None) -> Section:
+    command = _format_command(audits) if held_out is None else held_out.command
     return section(
         "notes",
         "How this was measured",
@@ -412,6 +411,7 @@ def _render_notes(audits: Sequence[Audit]) -> Section:
             join_markup(tag("h3", tag("bdi", audit.source)) if len(audits) > 1 else None, _render_settings(audit))
             for audit in audits
         ),
+        join_markup(tag("h3", "To reproduce"), render_code_block(command)) if command else None,
     )
 
 
@@ -428,27 +428,26 @@ def _render_settings(audit: Audit) -> Markup:
         ("Rows with missing values", "not allowed" if settings.missing == "error" else "dropped and counted"),
     ]
     rows += [(f"Not measured: {name.replace('_', ' ')}", reason) for name, reason in audit.skipped.items()]
-    rows.append(("To reproduce", render_code_block(_format_command(audit))))
     return render_definition_list(*rows)
 
 
-def _format_command(audit: Audit) -> str:
-    """Return the command that reproduces the page: for a shell, or in Python if the source is an array."""
-    settings = audit.settings
-    if "." not in audit.source and not is_address(audit.source):
-        changed = (
-            f", {name}={value!r}" for name, value in vars(settings).items() if value != getattr(Settings(), name)
-        )
-        rows = "" if audit.worst is None else f", rows=True, top={audit.worst.top}"
-        return f"isoscope.audit(vectors{''.join(changed)}{rows}).to_html('report.html')"
-    words = ["isoscope", "audit", audit.source]
-    for role, name in audit.columns.items():
-        words += ["--columns", f"{role}={name}"] if name != role else []
-    for option in ("metric", "sample", "seed", "missing", "zeros"):
-        value = getattr(settings, option)
-        words += [f"--{option}", str(value)] if value != getattr(Settings(), option) else []
-    words += [] if audit.worst is None else ["--top", str(audit.worst.top)]
-    return shlex.join([*words, "--html", "report.html"])
+def _format_command(audits: Sequence[Audit]) -> str:
+    """Return the command that reproduces a page without a repair."""
+    first = audits[0]
+    return format_audit_command(
+        [audit.source for audit in audits],
+        [audit.columns for audit in audits],
+        first.settings,
+        queries=_name_queries(first),
+        top=None if first.worst is None else first.worst.top,
+    )
+
+
+def _name_queries(audit: Audit) -> str | None:
+    """Return the name of the queries; None if there are none."""
+    if audit.measured is None:  # the JSON of an audit does not contain the name
+        return "queries" if "queries" in audit else None
+    return None if audit.measured.queries is None else audit.measured.queries.name
 
 
 # notebooks

@@ -12,6 +12,7 @@ import numpy as np
 from isoscope._core.errors import ParameterError, TooFewRowsError
 from isoscope._report.cards import SYMBOLS, VERDICT_LABELS
 from isoscope._report.cloud import HUES
+from isoscope._report.commands import format_audit_command, is_file
 from isoscope._report.gallery import render_gallery
 from isoscope._report.glossary import render_glossary
 from isoscope._report.grouped_panels import choose_panels
@@ -19,6 +20,7 @@ from isoscope._report.grouped_text import describe_left_out, describe_worst_grou
 from isoscope._report.html import (
     document,
     join_markup,
+    render_code_block,
     render_definition_list,
     render_heading,
     render_main,
@@ -444,7 +446,18 @@ def _render_notes(audits: Sequence[GroupedAudit]) -> Section:
             )
             for audit in audits
         ),
+        _render_command(audits),
     )
+
+
+def _render_command(audits: Sequence[GroupedAudit]) -> Markup | None:
+    """Return the command that reproduces the page; None for several arrays, which no command puts on one page."""
+    if len(audits) > 1 and not all(is_file(audit.source) for audit in audits):
+        return None
+    columns = [next(iter(audit.groups.values())).columns for audit in audits]
+    sources, by = [audit.source for audit in audits], audits[0].by
+    command = format_audit_command(sources, columns, audits[0].settings, by=by)
+    return join_markup(tag("h3", "To reproduce"), render_code_block(command))
 
 
 def _measurement_facts(audit: GroupedAudit) -> list[tuple[object, object]]:

@@ -89,6 +89,8 @@ class HeldOutComparison:
     """The number of other rows, which both audits measure."""
     n_final_fit_rows: int
     """The number of rows that the written repair was fitted on."""
+    command: str = ""
+    """The command that repeats the comparison; empty if it was not made by a command."""
 
     @property
     def name(self) -> str:

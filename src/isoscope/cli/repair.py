@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import os
+import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -319,7 +321,20 @@ def fix(
         audits, held_out = compare_held_out(_build_repair(method, options), store, name, written=rows)
     except InputError as error:
         raise type(error)(f"{target} was written, but the comparison failed: {error}") from error
+    given: dict[str, Any] = {"columns": ",".join(columns or []) or None, "ids": ids, "layer": layer, **options}
+    given |= {"missing": missing.value if missing is not Missing.error else None}
+    given |= {"zeros": zeros.value if zeros is not Zeros.keep else None}
+    held_out = replace(held_out, command=_format_fix(method, store, name, given, html))
     show_comparison([each.without_texts() for each in audits] if no_text else audits, html, held_out=held_out)
+
+
+def _format_fix(method: str, store: Store, target: str, given: dict[str, Any], html: Path | None) -> str:
+    """Return the command that repeats a repair and its comparison; `given` contains its options, None if not given."""
+    from isoscope._report.commands import Call
+
+    source = store.name if given["layer"] is None else store.name.rpartition(", layer ")[0] or store.name
+    call = Call("fix", (method, source), {name: value for name, value in given.items() if value is not None})
+    return shlex.join([*call.to_shell(), "-o", target, "--html", str(html or "report.html")])
 
 
 def compare_held_out(repair: Repair, store: Store, name: str, *, written: int) -> tuple[list[Audit], HeldOutComparison]:
