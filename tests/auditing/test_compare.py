@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -158,3 +159,17 @@ def test_spaces_with_different_rows_have_no_agreement(rng, tmp_path):
     a.to_json(tmp_path / "a.json")
     assert neighbor_agreement(a, Audit.from_json(tmp_path / "a.json")) is None
     assert neighbor_agreement(isoscope.audit(X, sample=100), isoscope.audit(X, sample=100, seed=1)) is None
+
+
+def test_change_of_the_verdict_alone_states_both_ranges():
+    judged = Range((-math.inf, 0.1), (-math.inf, math.inf), "")
+    before = Finding("clusters", "Cluster structure", 0.187, None, None, judged, "", "", 10)
+    free = Range((-math.inf, math.inf), (-math.inf, math.inf), "")
+    after = replace(before, judged=free, value=0.1871, details={"range": "ok: as high in random data"})
+    change = Change("clusters", before.title, before, after)
+    assert (change.trend, before.shown, after.shown) == ("better", "0.187", "0.187")
+    assert str(change) == (
+        "Cluster structure: 0.187 (look) → 0.187 (ok), better (the value is the same; before: ok below 0.100; after: "
+        "ok: as high in random data)"
+    )
+    assert not Change("clusters", "", before, replace(after, value=0.05)).reason

@@ -136,6 +136,7 @@ def test_two_distant_round_clusters():
     assert (found.verdict, found.details["n_clusters"]) == ("look", 2)
     assert found.details["isoscore_within"] > 0.9 > found.details["isoscore"]
     assert "isoscope fix cluster-center" in found.advice
+    assert found.range == "ok below 0.100, or if random data without clusters has as high a silhouette"
 
 
 @pytest.mark.parametrize(
@@ -356,6 +357,8 @@ def test_elongated_data_are_not_two_clusters(power):
     found = isoscope.audit(X)["clusters"]
     assert found.details["n_clusters"] == 1
     assert found.verdict == "ok"
+    assert found.value > 0.1
+    assert found.range == "ok: random data without clusters has as high a silhouette"
 
 
 def test_queries_are_not_outside_a_corpus_with_copies():

@@ -257,7 +257,7 @@ def _format_change(change: Change) -> str:
 def _format_verdict_change(change: Change) -> str:
     then = "–" if change.before is None else f"{change.before.shown} ({VERDICT_LABELS[change.before.verdict]})"
     now = "–" if change.after is None else f"{change.after.shown} ({VERDICT_LABELS[change.after.verdict]})"
-    return f"{change.title}, {then} → {now}"
+    return f"{change.title}, {then} → {now}" + (f": {change.reason}" if change.reason else "")
 
 
 MAX_AUDITS = 26

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from isoscope._core.errors import InputError
 from isoscope._core.printable import escape_controls
+from isoscope._report.grouped_panels import CLUSTER_VERDICT
 from isoscope._report.grouped_text import describe_left_out, describe_worst_group
 from isoscope._report.narrate import (
     advice_headline,
@@ -243,6 +244,7 @@ def render_side_by_side(
     if held_out is not None:
         table.add_column("change")
     table.add_row("rows × dimensions", *(f"{audit.n:,} × {audit.d}" for audit in audits))
+    reasons: list[RenderableType] = []
     for title, findings in align_findings(audits):
         if held_out is None:
             table.add_row(title, *(_render_cell(finding) for finding in findings))
@@ -255,6 +257,7 @@ def render_side_by_side(
             _render_cell(findings[1], lost=lost),
             Text(change.trend, CHANGE_STYLES.get(change.trend, "")),
         )
+        reasons += [Paragraph(f"{title}, {change.trend}: {change.reason}.")] if change.reason else []
     parts: list[RenderableType] = []
     parts.extend(Paragraph(f"{each.source}: {each.headline}", f"bold {COLORS[each.verdict]}") for each in audits)
     parts += [Text(), table]
@@ -262,6 +265,7 @@ def render_side_by_side(
         headline = describe_repair(audits[0], audits[1], held_out, agreements[0])
         proof = f"This is not proof that {held_out.name} helps your task: test it with isoscope advise."
         parts = [Paragraph(headline, "bold"), Paragraph(proof), Text(), Paragraph(held_out.note), Text(), table]
+        parts += [Text(), *reasons] if reasons else []
     for other, agreement in zip(audits[1:], agreements, strict=True):
         if agreement is not None:
             where = "the other" if len(audits) == 2 else other.source
@@ -419,6 +423,9 @@ def describe_grouped_notes(grouped: GroupedAudit) -> list[str]:
     notes = [f"not measured: {name} ({why})" for name, why in grouped.skipped.items()]
     if grouped.left_out:
         notes.append(f"left out: {describe_left_out(grouped)}")
+    clusters = [audit["clusters"] for audit in grouped.groups.values() if "clusters" in audit]
+    if {"ok", "look"} <= {finding.verdict for finding in clusters if "range" in finding.details}:
+        notes.append(f"clusters: {CLUSTER_VERDICT[:1].lower()}{CLUSTER_VERDICT[1:].rstrip('.')}")
     if any(audit.n > grouped.settings.sample for audit in grouped.groups.values()):
         notes.append(f"findings about pairs of rows use a sample of {grouped.settings.sample:,} rows per group")
     return notes

@@ -62,11 +62,21 @@ class Change:
         rose = self.after.value > self.before.value
         return "better" if rose == math.isfinite(low) else "worse"
 
+    @property
+    def reason(self) -> str:
+        """Why the verdict changed although both values are shown as the same number; empty if they differ."""
+        if self.before is None or self.after is None or self.direction not in ("better", "worse"):
+            return ""
+        if self.before.shown != self.after.shown:
+            return ""
+        return f"the value is the same; before: {self.before.range}; after: {self.after.range}"
+
     def __str__(self) -> str:
         before = "–" if self.before is None else f"{self.before.shown} ({self.before.verdict})"
         after = "–" if self.after is None else f"{self.after.shown} ({self.after.verdict})"
         within = ", with the same verdict" if self.trend != self.direction else ""
-        return f"{self.title}: {before} → {after}, {self.trend}{within}"
+        reason = f" ({self.reason})" if self.reason else ""
+        return f"{self.title}: {before} → {after}, {self.trend}{within}{reason}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the change as JSON-compatible values."""

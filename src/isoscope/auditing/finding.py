@@ -73,7 +73,7 @@ class Finding:
     form: Form = "number"
     sampled: bool = False
     details: dict[str, Any] = field(default_factory=dict)
-    """Additional numbers by name, JSON-compatible."""
+    """Additional values by name, JSON-compatible; `range` describes a verdict that needs more than thresholds."""
 
     @property
     def verdict(self) -> Verdict:
@@ -101,6 +101,8 @@ class Finding:
     @property
     def range(self) -> str:
         """The range as text, such as "ok below 10%, bad from 50%"."""
+        if "range" in self.details:  # the value alone does not determine the verdict
+            return str(self.details["range"])
         (low, high), (worst, most) = self.judged.ok, self.judged.bearable
         parts = []
         if math.isfinite(low) and math.isfinite(high):
