@@ -11,7 +11,14 @@ from threadpoolctl import threadpool_limits
 
 import isoscope
 from isoscope.auditing.audit import Audit
-from isoscope.auditing.compare import Change, compare_findings, describe_setting_differences, neighbor_agreement
+from isoscope.auditing.compare import (
+    Change,
+    compare_findings,
+    compare_spaces,
+    describe_comparison,
+    describe_setting_differences,
+    neighbor_agreement,
+)
 from isoscope.auditing.finding import Finding, Range
 from tests.conftest import rotation
 
@@ -173,3 +180,27 @@ def test_change_of_the_verdict_alone_states_both_ranges():
         "ok: as high in random data)"
     )
     assert not Change("clusters", "", before, replace(after, value=0.05)).reason
+
+
+@pytest.mark.parametrize(("rows", "measured"), [(5, False), (11, False), (12, True)])
+def test_neighbors_are_compared_only_if_a_list_leaves_rows_out(rows, measured, rng):
+    X = rng.standard_normal((rows, 8))
+    a, b = isoscope.audit(X), isoscope.audit(X - X.mean(axis=0))
+    assert (neighbor_agreement(a, b) is not None) == measured
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0.002, "0.02"), (0.44, "4.4"), (0.999, "9.99"), (0.0, "0.0"), (1.0, "10.0")]
+)
+def test_headline_of_two_spaces_rounds_only_exact_shares_to_none_or_all(share, text):
+    found = isoscope.audit(np.random.default_rng(0).standard_normal((40, 6)))
+    assert f"on average, {text} of the top 10 results agree" in describe_comparison([found, found], share)
+
+
+def test_agreement_of_unrelated_spaces_lies_inside_its_interval():
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        a, b = (isoscope.audit(rng.standard_normal((300, 16))) for _ in range(2))
+        for each in compare_spaces(a, b):
+            assert each.low <= each.value <= each.high
+            assert "-" not in str(each).removeprefix(each.title)

@@ -127,7 +127,7 @@ def describe_repair(before: Audit, after: Audit, held_out: HeldOutComparison, ag
     if then is not None and now is not None:
         parts.append(f"class separation (silhouette) {then.shown} → {now.shown}")
     if agreement is not None:
-        parts.append(f"{10 * agreement:.1f} of 10 neighbors kept")
+        parts.append(f"{_format_of_ten(agreement)} of 10 neighbors kept")
     return f"{held_out.name}: {'; '.join(parts)}."
 
 
@@ -140,11 +140,25 @@ def describe_comparison(audits: Sequence[Audit], agreement: float | None) -> str
         degrees = ((0.9, "nearly the same"), (0.6, "mostly the same"), (0.3, "partly the same"))
         degree = next((words for least, words in degrees if agreement >= least), "mostly different")
         return (
-            f"A search in the two spaces finds {degree} rows: on average, {10 * agreement:.1f} of the top 10 results "
-            "agree."
+            f"A search in the two spaces finds {degree} rows: on average, {_format_of_ten(agreement)} of the top 10 "
+            "results agree."
         )
     counts = ", ".join(f"{letter} has {_count_bad(audit)}" for letter, audit in zip(LETTERS, audits, strict=False))
     return f"Bad findings: {counts}."
+
+
+def _format_of_ten(share: float) -> str:
+    """Return ten times a share, with so many digits that it reads as 0 or 10 only if it is exactly 0 or 10."""
+    texts = (f"{10 * share:.{digits}f}" for digits in range(1, 5))
+    return next((text for text in texts if 0 < float(text) < 10), f"{10 * share:.1f}")
+
+
+def name_sources(audits: Sequence[Audit], *, lettered: bool = False) -> list[str]:
+    """Return the name of each source; with letters if `lettered` is set or two names are equal."""
+    names = [audit.source for audit in audits]
+    if not lettered and len(set(names)) == len(names):
+        return names
+    return [f"{letter}: {name}" for letter, name in zip(LETTERS, names, strict=False)]
 
 
 def _count_bad(audit: Audit) -> int:
@@ -187,7 +201,12 @@ class Agreement:
     rows: int
 
     def __str__(self) -> str:
-        return f"{self.title} {self.value:.3f} [{self.low:.3f} … {self.high:.3f}]"
+        value, low, high = (_format_agreement(each) for each in (self.value, self.low, self.high))
+        return f"{self.title} {value} [{low} … {high}]"
+
+
+def _format_agreement(value: float) -> str:
+    return f"{value:.3f}".replace("-0.000", "0.000").replace("-", "−")
 
 
 def compare_spaces(a: Audit, b: Audit) -> list[Agreement]:
@@ -205,21 +224,21 @@ def compare_spaces(a: Audit, b: Audit) -> list[Agreement]:
     k = min(10, len(at) - 1 - -(-len(at) // _JACKKNIFE_PARTS))
     if k < 1 or len(at) < 2 * _JACKKNIFE_PARTS:
         return []
-    measures: tuple[tuple[str, str, Callable[[np.ndarray, np.ndarray], float]], ...] = (
-        ("cka", "CKA", lambda x, y: float(cka(x, y))),
-        ("procrustes", "Procrustes distance", lambda x, y: float(procrustes_distance(x, y))),
-        ("mutual_knn", f"mutual {k}-NN", lambda x, y: float(mutual_knn(x, y, k, metric=a.settings.metric))),
+    measures: tuple[tuple[str, str, float, Callable[[np.ndarray, np.ndarray], float]], ...] = (
+        ("cka", "CKA", -1.0, lambda x, y: float(cka(x, y))),  # the unbiased CKA varies around 0 for unrelated spaces
+        ("procrustes", "Procrustes distance", 0.0, lambda x, y: float(procrustes_distance(x, y))),
+        ("mutual_knn", f"mutual {k}-NN", 0.0, lambda x, y: float(mutual_knn(x, y, k, metric=a.settings.metric))),
     )
     parts = np.arange(len(at)) % _JACKKNIFE_PARTS
     found = []
-    for name, title, measure in measures:
+    for name, title, least, measure in measures:
         try:
             value = measure(X, Y)
             left = [measure(X[parts != part], Y[parts != part]) for part in range(_JACKKNIFE_PARTS)]
         except InputError:  # all rows of one space are equal
             continue
         low, high = student_interval(value, jackknife_error(left), a.settings.confidence, _JACKKNIFE_PARTS - 1)
-        found.append(Agreement(name, title, value, max(low, 0.0), min(high, 1.0), len(at)))
+        found.append(Agreement(name, title, value, max(low, least), min(high, 1.0), len(at)))
     return found
 
 
@@ -237,7 +256,10 @@ def describe_setting_differences(before: Audit, after: Audit) -> list[str]:
 
 
 def neighbor_agreement(a: Audit, b: Audit) -> float | None:
-    """Return the mean share of nearest neighbors that two spaces have in common; None if the rows differ."""
+    """Return the mean share of nearest neighbors that two spaces have in common.
+
+    Return None if the rows differ, or if there are so few that a list contains all other rows.
+    """
     if a.measured is None or b.measured is None or a.n != b.n:
         return None
     if not np.array_equal(a.measured.sample.rows, b.measured.sample.rows):
@@ -249,6 +271,8 @@ def neighbor_agreement(a: Audit, b: Audit) -> float | None:
     if not len(both):
         return None
     k = min(here.indices.shape[1], there.indices.shape[1])
+    if min(here.n_searched, there.n_searched) < k + 2:
+        return None
     mine, theirs = here.indices[at_here][:, :k], there.indices[at_there][:, :k]
     return float((mine[:, :, None] == theirs[:, None, :]).sum() / (len(both) * k))
 
