@@ -288,6 +288,8 @@ def test_identical_rows():
     assert found["mean_cosine"].verdict == found["duplicates"].verdict == "bad"
     assert "all 50 rows are equal" in found.skipped["isoscore"]
     assert "too few distinct rows" in found.skipped["clusters"]
+    assert found.skipped["two_nn"] == "every row has a duplicate: the dimension is undefined"
+    assert "After centering, no variance remains." in found["anisotropy"].meaning
 
 
 def test_identical_rows_have_one_direction():

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 import isoscope
 from isoscope._report import terminal
 from isoscope.auditing.causes import remove_shape_note
-from isoscope.auditing.compare import Agreement, compare_findings, describe_comparison
+from isoscope.auditing.compare import Agreement, HeldOutComparison, compare_findings, describe_comparison
 from isoscope.auditing.finding import format_percentage
 
 
@@ -148,3 +148,14 @@ def test_progress_bar_is_hidden_without_a_terminal(capsys, monkeypatch):
 def test_a_sketch_names_the_estimator_of_isoscore(rng):
     text = printed(terminal.render_moments(isoscope.sketch(rng.standard_normal((50, 4))), "x"))
     assert "IsoScore (as published)" in text
+
+
+def test_the_mark_of_a_finding_that_became_worse_is_explained(found):
+    ok = next(each for each in found.findings if each.name == "effective_rank")
+    assert ok.verdict == "ok"
+    worse = dataclasses.replace(found, findings=[dataclasses.replace(ok, value=ok.value - 2, low=None, high=None)])
+    before = dataclasses.replace(found, findings=[dataclasses.replace(ok, low=None, high=None)])
+    held_out = HeldOutComparison("Center()", 5, 5, 10)
+    text = printed(terminal.render_side_by_side([before, worse], [None], held_out))
+    assert "✗ bad, ! worth a look, ✓ ok, ▼ worse, but still ok" in text
+    assert "▼" not in printed(terminal.render_side_by_side([before, before], [None], held_out))

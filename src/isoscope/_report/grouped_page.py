@@ -473,8 +473,8 @@ def _measurement_facts(audit: GroupedAudit) -> list[tuple[object, object]]:
         ("Neighbors", f"compared by {settings.metric}"),
     ]
     rows += [(f"Not measured: {name}", reason) for name, reason in audit.skipped.items()]
-    if audit.left_out:
-        rows.append(("Left out", describe_left_out(audit)))
+    if left_out := describe_left_out(audit):
+        rows.append(("Left out", left_out))
     return rows
 
 

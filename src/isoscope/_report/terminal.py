@@ -248,6 +248,7 @@ def render_side_by_side(
         table.add_column("change")
     table.add_row("rows × dimensions", *(f"{audit.n:,} × {audit.d}" for audit in audits))
     reasons: list[RenderableType] = []
+    unmarked = False  # whether a finding that became worse is still ok
     for title, findings in align_findings(audits):
         if held_out is None:
             table.add_row(title, *(_render_cell(finding) for finding in findings))
@@ -260,6 +261,7 @@ def render_side_by_side(
             _render_cell(findings[1], lost=lost),
             Text(change.trend, CHANGE_STYLES.get(change.trend, "")),
         )
+        unmarked |= lost and findings[1] is not None and findings[1].verdict == "ok"
         reasons += [Paragraph(f"{title}, {change.trend}: {change.reason}.")] if change.reason else []
     shared = agreements[0] if len(audits) == 2 else None
     parts: list[RenderableType] = [Paragraph(describe_comparison(audits, shared), "bold"), Text()]
@@ -271,6 +273,8 @@ def render_side_by_side(
         headline = describe_repair(audits[0], audits[1], held_out, agreements[0])
         proof = f"This is not proof that {held_out.name} helps your task: test it with isoscope advise."
         parts = [Paragraph(headline, "bold"), Paragraph(proof), Text(), Paragraph(held_out.note), Text(), table]
+        marks = [f"{MARKS[verdict]} {words}" for verdict, words in _VERDICT_WORDS.items()]
+        parts.append(Text(", ".join([*marks, *(["▼ worse, but still ok"] if unmarked else [])]), "dim"))
         parts += [Text(), *reasons] if reasons else []
     for other, agreement in zip(audits[1:], agreements, strict=True):
         if agreement is not None and (len(audits) > 2 or held_out is not None):  # else, it is in the headline
@@ -427,8 +431,8 @@ def _render_grouped_headline(grouped: GroupedAudit) -> Text:
 def describe_grouped_notes(grouped: GroupedAudit) -> list[str]:
     """Return notes on unmeasured groups, on rows outside all groups, and on sampling."""
     notes = [f"not measured: {name} ({why})" for name, why in grouped.skipped.items()]
-    if grouped.left_out:
-        notes.append(f"left out: {describe_left_out(grouped)}")
+    if left_out := describe_left_out(grouped):
+        notes.append(f"left out: {left_out}")
     clusters = [audit["clusters"] for audit in grouped.groups.values() if "clusters" in audit]
     if {"ok", "look"} <= {finding.verdict for finding in clusters if "range" in finding.details}:
         notes.append(f"clusters: {CLUSTER_VERDICT[:1].lower()}{CLUSTER_VERDICT[1:].rstrip('.')}")

@@ -106,7 +106,8 @@ class Finding:
         (low, high), (worst, most) = self.judged.ok, self.judged.bearable
         parts = []
         if math.isfinite(low) and math.isfinite(high):
-            parts.append(f"ok from {format_number(low, self.form)} to {format_number(high, self.form)}")
+            start = f"from {format_number(low, self.form)} to" if low != 0 else "up to"
+            parts.append(f"ok {start} {format_number(high, self.form)}")
         elif math.isfinite(high):
             parts.append("ok if 0" if high <= 0 else f"ok below {format_number(high, self.form)}")
         elif math.isfinite(low):

@@ -185,7 +185,7 @@ def fit(
         fitted_to = {"name": store.name, "rows": rows, "dimensions": fitted.n_features_in_}
         _write_summary("isoscope.fit/1", fitted, json, folder=str(output), source=fitted_to)
     if json != STDOUT:
-        print(f"{output}: {fitted}, fitted to {rows:,} vectors of {fitted.n_features_in_} dimensions")
+        print(f"{output}: {fitted}, fitted to {plural(rows, 'vector')} of {plural(fitted.n_features_in_, 'dimension')}")
 
 
 def _write_summary(schema: str, repair: Repair | PlainRepair, json: Path, **facts: Any) -> None:
@@ -247,7 +247,7 @@ def apply(
     if json != STDOUT:
         has_steps = not isinstance(repair, PlainRepair) or repair.steps
         unchanged = "" if has_steps else ", unchanged, because the repair is “as it is”"
-        print(f"{target}: {rows:,} vectors{unchanged}{', replaced' if replaced else ''}")
+        print(f"{target}: {plural(rows, 'vector')}{unchanged}{', replaced' if replaced else ''}")
 
 
 @command(
@@ -315,7 +315,7 @@ def fix(
             report_written(save)
         replaced = is_existing_file(target)
         count = _write_repaired(fitted, store, target, vectors_only=vectors_only, restart=restart, engine=running)
-        print_note(f"{'replaced' if replaced else 'written'}: {target} ({count:,} vectors)")
+        print_note(f"{'replaced' if replaced else 'written'}: {target} ({plural(count, 'vector')})")
     name = target.name if isinstance(target, Path) else target.redacted
     try:
         audits, held_out = compare_held_out(_build_repair(method, options), store, name, written=rows)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from isoscope._core.arrays import tiles
-from isoscope._core.errors import TooFewRowsError
+from isoscope._core.errors import TooFewRowsError, plural
 from isoscope.auditing import nulls
 from isoscope.auditing.finding import Range
 from isoscope.auditing.findings.evidence import (
@@ -139,8 +139,8 @@ def duplicates(e: Evidence) -> Iterator[Finding]:
         meaning, advice = "Few rows, if any, are copies of another row.", "Leave it."
     else:
         meaning = (
-            f"Search results contain repeats: {'' if exact else 'about '}{repeats:,.0f} rows are copies of an earlier "
-            "row."
+            f"Search results contain repeats: {'' if exact else 'about '}{plural(round(repeats), 'row')} "
+            f"{'is a copy' if round(repeats) == 1 else 'are copies'} of an earlier row."
         )
         advice = "Remove copies before indexing, or merge identical results."
     if expected:
@@ -185,8 +185,9 @@ def near_duplicates(e: Evidence) -> Iterator[Finding]:
     else:
         some = ", ".join(f"{a:,} and {b:,}" for a, b in found.pairs[:3].tolist())
         meaning = (
-            f"{'' if complete else 'About '}{rows:,.0f} rows nearly repeat another row ({pairs:,.0f} pairs), so search "
-            f"results may contain repeats. The closest pairs are rows {some}, numbered from 0."
+            f"{'' if complete else 'About '}{rows:,.0f} rows nearly repeat another row "
+            f"({plural(round(pairs), 'pair')}), so search results may contain repeats. The "
+            f"closest pairs are rows {some}, numbered from 0."
         )
     if judged.verdict(share) != "ok":
         advice = "Compare the content of the listed pairs. If it is the same, index only one row of each pair."

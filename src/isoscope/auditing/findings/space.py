@@ -191,6 +191,9 @@ def anisotropy(e: Evidence) -> Iterator[Finding]:
     spread_out = np.trace(e.sketch.scatter) > 0
     centered = formulas.anisotropy(np, e.centered[0], k) if spread_out else np.zeros(k)
     shares = " + ".join(f"{100 * share:.1f}%" for share in centered)
+    rest = f"After centering, the first {k} principal components account for {shares} of the variance. "
+    if not spread_out:
+        rest = "After centering, no variance remains. "
     if judged.verdict(value) == "ok":
         meaning = (
             f"No single direction dominates. After centering, the first {k} principal components account for {shares} "
@@ -200,7 +203,7 @@ def anisotropy(e: Evidence) -> Iterator[Finding]:
     elif centered[0] < look:
         meaning = (
             f"All rows share the direction of the mean, which accounts for {100 * value:.0f}% of all squared lengths. "
-            f"After centering, the first {k} principal components account for {shares} of the variance. {ABOUT_SHAPE}"
+            f"{rest}{ABOUT_SHAPE}"
         )
         advice = (
             f"Subtract the mean (`isoscope fix center`) {IF_CONFIRMED}; removing more directions is not needed."
