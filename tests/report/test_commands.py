@@ -10,6 +10,8 @@ import pytest
 
 import isoscope
 from isoscope._report.audit_page import render_page
+from isoscope._report.commands import format_audit_command
+from isoscope.auditing.measure import Settings
 from isoscope.cli.main import main
 
 
@@ -58,3 +60,8 @@ def test_page_of_arrays_names_every_input(rng):
     assert command_on(isoscope.audit(X, by=labels)._render_page()) == (
         "isoscope.audit(vectors, by=groups).to_html('report.html')"
     )
+
+
+def test_layer_of_a_file_is_an_option():
+    command = format_audit_command(["states.parquet, layer 3"], [{}], Settings())
+    assert command == "isoscope audit states.parquet --layer 3 --html report.html"

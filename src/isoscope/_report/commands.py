@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -128,6 +129,12 @@ def column_options(columns: Mapping[str, str]) -> dict[str, str]:
     return {**labels, **({"columns": others} if others else {})}
 
 
+def _split_layer(source: str) -> tuple[str, str]:
+    """Return the file and the layer of a source, which `select_layer` names; the layer is empty if there is none."""
+    found = re.fullmatch(r"(.+), layer (\d+)", source)
+    return (found[1], found[2]) if found else (source, "")
+
+
 _AUDIT_SETTINGS = ("metric", "sample", "seed", "missing", "zeros")
 
 
@@ -177,6 +184,10 @@ def format_audit_command(
         arguments["queries"] = name_source(queries, "queries")
     changed = changed_settings(settings, _AUDIT_SETTINGS)
     if files and (queries is None or is_file(queries)):
+        layers = {layer for source in sources if (layer := _split_layer(source)[1])}
+        if len(layers) == 1:  # the sources are layers of files
+            named = tuple(_split_layer(source)[0] for source in sources)
+            arguments["layer"] = layers.pop()
         lists = {} if top is None else {"top": top}
         words = Call("audit", named, {**column_options(chosen), **arguments, **changed, **lists}).to_shell()
         return shlex.join([*words, "--html", "report.html"])
