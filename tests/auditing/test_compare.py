@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,14 @@ from threadpoolctl import threadpool_limits
 
 import isoscope
 from isoscope.auditing.audit import Audit
-from isoscope.auditing.compare import Change, compare_findings, describe_setting_differences, neighbor_agreement
+from isoscope.auditing.compare import (
+    Change,
+    compare_findings,
+    compare_spaces,
+    describe_comparison,
+    describe_setting_differences,
+    neighbor_agreement,
+)
 from isoscope.auditing.finding import Finding, Range
 from tests.conftest import rotation
 
@@ -166,3 +174,41 @@ def test_spaces_with_different_rows_have_no_agreement(rng, tmp_path):
     a.to_json(tmp_path / "a.json")
     assert neighbor_agreement(a, Audit.from_json(tmp_path / "a.json")) is None
     assert neighbor_agreement(isoscope.audit(X, sample=100), isoscope.audit(X, sample=100, seed=1)) is None
+
+
+def test_change_of_the_verdict_alone_states_both_ranges():
+    judged = Range((-math.inf, 0.1), (-math.inf, math.inf), "")
+    before = Finding("clusters", "Cluster structure", 0.187, None, None, judged, "", "", 10)
+    free = Range((-math.inf, math.inf), (-math.inf, math.inf), "")
+    after = replace(before, judged=free, value=0.1871, details={"range": "ok: as high in random data"})
+    change = Change("clusters", before.title, before, after)
+    assert (change.trend, before.shown, after.shown) == ("better", "0.187", "0.187")
+    assert str(change) == (
+        "Cluster structure: 0.187 (look) → 0.187 (ok), better (the value is the same; before: ok below 0.100; after: "
+        "ok: as high in random data)"
+    )
+    assert not Change("clusters", "", before, replace(after, value=0.05)).reason
+
+
+@pytest.mark.parametrize(("rows", "measured"), [(5, False), (11, False), (12, True)])
+def test_neighbors_are_compared_only_if_a_list_leaves_rows_out(rows, measured, rng):
+    X = rng.standard_normal((rows, 8))
+    a, b = isoscope.audit(X), isoscope.audit(X - X.mean(axis=0))
+    assert (neighbor_agreement(a, b) is not None) == measured
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0.002, "0.02"), (0.44, "4.4"), (0.999, "9.99"), (0.0, "0.0"), (1.0, "10.0")]
+)
+def test_headline_of_two_spaces_rounds_only_exact_shares_to_none_or_all(share, text):
+    found = isoscope.audit(np.random.default_rng(0).standard_normal((40, 6)))
+    assert f"on average, {text} of the top 10 results agree" in describe_comparison([found, found], share)
+
+
+def test_agreement_of_unrelated_spaces_lies_inside_its_interval():
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        a, b = (isoscope.audit(rng.standard_normal((300, 16))) for _ in range(2))
+        for each in compare_spaces(a, b):
+            assert each.low <= each.value <= each.high
+            assert "-" not in str(each).removeprefix(each.title)

@@ -142,6 +142,8 @@ def test_number_that_rounds_up_to_another_digit():
         (Range.lower_is_better(0.1, 0.5, ""), "share", "ok below 10.0%, bad from 50.0%"),
         (Range.higher_is_better(0.46, 8.26e-4, ""), "power", "ok from 0.460, bad below 8.3e−4"),
         (Range((11.2, 52.2), (1, math.inf), ""), "number", "ok from 11.2 to 52.2, bad below 1.00"),
+        (Range((0.0, 384.0), (-math.inf, math.inf), ""), "number", "ok up to 384"),
+        (Range((-0.5, 0.5), (-math.inf, math.inf), ""), "number", "ok from −0.500 to 0.500"),
         (Range.lower_is_better(math.nextafter(0.0, 1.0), 0.1, ""), "share", "ok if 0, bad from 10.0%"),
         (
             Range.lower_is_better(math.nextafter(0.0, 1.0), math.nextafter(0.0, 1.0), ""),

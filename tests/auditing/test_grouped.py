@@ -107,6 +107,7 @@ def test_by_accepts_every_column_type(table):
     assert named.values["part 2"] == "part 2"
     assert len(named) == 24
     assert named.left_out == 120
+    assert " ".join(str(named).split()).count("120 rows") == 1
     assert named.skipped == {
         "6 others": "120 rows in 6 smaller groups are skipped: only the 24 largest groups are measured"
     }

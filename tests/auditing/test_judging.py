@@ -136,6 +136,7 @@ def test_two_distant_round_clusters():
     assert (found.verdict, found.details["n_clusters"]) == ("look", 2)
     assert found.details["isoscore_within"] > 0.9 > found.details["isoscore"]
     assert "isoscope fix cluster-center" in found.advice
+    assert found.range == "ok below 0.100, or if random data without clusters has as high a silhouette"
 
 
 @pytest.mark.parametrize(
@@ -276,7 +277,8 @@ def test_four_rows_of_two_dimensions_are_enough(rng):
 @pytest.mark.parametrize(("n", "d"), [(5, 2), (6, 3), (12, 4), (12, 40), (17, 300)])
 def test_small_data_are_audited(n, d, rng):
     found = isoscope.audit(rng.standard_normal((n, d)), labels=np.arange(n) % 2, queries=rng.standard_normal((3, d)))
-    assert {"mean_cosine", "isoscore", "effective_rank", "hubness", "labels", "queries"} <= set(verdicts(found))
+    assert {"mean_cosine", "effective_rank", "hubness", "labels", "queries"} <= set(verdicts(found))
+    assert ("isoscore" in found) == (n >= 10)
     assert all(np.isfinite(f.value) for f in found.findings)
 
 
@@ -286,6 +288,8 @@ def test_identical_rows():
     assert found["mean_cosine"].verdict == found["duplicates"].verdict == "bad"
     assert "all 50 rows are equal" in found.skipped["isoscore"]
     assert "too few distinct rows" in found.skipped["clusters"]
+    assert found.skipped["two_nn"] == "every row has a duplicate: the dimension is undefined"
+    assert "After centering, no variance remains." in found["anisotropy"].meaning
 
 
 def test_identical_rows_have_one_direction():
@@ -356,6 +360,26 @@ def test_elongated_data_are_not_two_clusters(power):
     found = isoscope.audit(X)["clusters"]
     assert found.details["n_clusters"] == 1
     assert found.verdict == "ok"
+    assert found.value > 0.1
+    assert found.range == "ok: random data without clusters has as high a silhouette"
+
+
+@pytest.mark.parametrize("rows", [5, 10, 12, 20, 40])
+@pytest.mark.parametrize("d", [64, 384])
+def test_few_isotropic_rows_fill_as_many_dimensions_as_they_can(rows, d):
+    for seed in range(4):
+        found = isoscope.audit(np.random.default_rng(seed).standard_normal((rows, d)))
+        assert found["effective_rank"].verdict == "ok"
+        assert found["effective_rank"].judged.null < rows - 1
+
+
+def test_isoscore_of_too_few_rows_is_not_judged():
+    rng = np.random.default_rng(0)
+    assert "9 rows are too few" in isoscope.audit(rng.standard_normal((9, 384))).skipped["isoscore"]
+    found = isoscope.audit(np.random.default_rng(0).standard_normal((10, 2)))
+    assert "contains all values from 0 to 1" in found.skipped["isoscore"]
+    assert "isoscore" not in found
+    assert "isoscore" in isoscope.audit(rng.standard_normal((30, 384)))
 
 
 def test_queries_are_not_outside_a_corpus_with_copies():

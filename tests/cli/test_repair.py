@@ -337,3 +337,11 @@ def test_apply_reports_replaced_and_unchanged_vectors(cone, tmp_path, capsys, mo
     np.save("nan.npy", np.full((4, 2), np.nan, np.float32))
     assert main(["convert", "nan.npy", "new.npy"]) == 2
     assert "with --missing drop\n" in capsys.readouterr().err
+
+
+def test_one_vector_is_counted_in_the_singular(tmp_path, capsys):
+    np.save(tmp_path / "x.npy", np.eye(4, dtype=np.float32))
+    np.save(tmp_path / "y.npy", np.ones((1, 4), np.float32))
+    isoscope.Center().fit(np.eye(4)).save(tmp_path / "repair")
+    assert main(["apply", str(tmp_path / "repair"), str(tmp_path / "y.npy"), "-o", str(tmp_path / "z.npy")]) == 0
+    assert capsys.readouterr().out.endswith("z.npy: 1 vector\n")

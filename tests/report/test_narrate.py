@@ -123,7 +123,7 @@ def test_other_measures_are_reported():
 
 def test_isotropy_with_a_score_loss_is_reported():
     said = advice_paragraph(made([0, -0.1], chosen=0, isoscores=[0.1, 0.9]))
-    assert "Center makes the space most isotropic (IsoScore 0.90, up from 0.10), but" in said
+    assert "Center makes the space most isotropic (unbiased IsoScore 0.90, up from 0.10), but" in said
     assert said.endswith("lowers linear probe accuracy by 0.100.")
     assert "isotropic" not in advice_paragraph(made([0, 0.1], chosen=1, isoscores=[0.1, 0.9]))
 

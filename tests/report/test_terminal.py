@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 import isoscope
 from isoscope._report import terminal
 from isoscope.auditing.causes import remove_shape_note
-from isoscope.auditing.compare import Agreement, compare_findings
+from isoscope.auditing.compare import Agreement, HeldOutComparison, compare_findings, describe_comparison
 from isoscope.auditing.finding import format_percentage
 
 
@@ -124,8 +124,10 @@ def test_two_audits_are_shown_side_by_side(found):
     for finding in found.findings:
         assert text.count(flat(finding.title)) >= 1
         assert text.count(finding.shown) >= 2
-    assert "37.5% of a row's nearest neighbors in one space" in text
-    assert "nearest neighbors in one space" not in printed(terminal.render_side_by_side([found, found], [None]))
+    assert text.startswith(flat(describe_comparison([found, found], 0.375)))
+    assert "on average, 3.8 of the top 10 results agree" in text
+    assert "top 10 results" not in printed(terminal.render_side_by_side([found, found], [None]))
+    assert f" A: {found.source} B: {found.source} rows × dimensions" in text
 
 
 def test_agreements_name_the_spaces_if_there_are_more_than_two(found):
@@ -141,3 +143,19 @@ def test_progress_bar_is_hidden_without_a_terminal(capsys, monkeypatch):
     with threadpool_limits(1):
         isoscope.audit(np.random.default_rng(0).standard_normal((40, 6)), progress=True)
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_sketch_names_the_estimator_of_isoscore(rng):
+    text = printed(terminal.render_moments(isoscope.sketch(rng.standard_normal((50, 4))), "x"))
+    assert "IsoScore (as published)" in text
+
+
+def test_the_mark_of_a_finding_that_became_worse_is_explained(found):
+    ok = next(each for each in found.findings if each.name == "effective_rank")
+    assert ok.verdict == "ok"
+    worse = dataclasses.replace(found, findings=[dataclasses.replace(ok, value=ok.value - 2, low=None, high=None)])
+    before = dataclasses.replace(found, findings=[dataclasses.replace(ok, low=None, high=None)])
+    held_out = HeldOutComparison("Center()", 5, 5, 10)
+    text = printed(terminal.render_side_by_side([before, worse], [None], held_out))
+    assert "✗ bad, ! worth a look, ✓ ok, ▼ worse, but still ok" in text
+    assert "▼" not in printed(terminal.render_side_by_side([before, before], [None], held_out))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import date
@@ -21,7 +19,7 @@ from isoscope._report.cards import (
     render_comparison_table,
 )
 from isoscope._report.cloud import draw_small_cloud, find_colorings, render_point_cloud
-from isoscope._report.commands import is_file
+from isoscope._report.commands import format_audit_command
 from isoscope._report.glossary import render_glossary
 from isoscope._report.html import (
     document,
@@ -51,7 +49,6 @@ from isoscope.auditing.compare import (
 )
 from isoscope.auditing.finding import VERDICTS
 from isoscope.auditing.findings.evidence import ABOUT_SHAPE
-from isoscope.auditing.measure import Settings
 
 if TYPE_CHECKING:
     from isoscope._report.html import Markup, Section
@@ -265,7 +262,7 @@ def _format_change(change: Change) -> str:
 def _format_verdict_change(change: Change) -> str:
     then = "–" if change.before is None else f"{change.before.shown} ({VERDICT_LABELS[change.before.verdict]})"
     now = "–" if change.after is None else f"{change.after.shown} ({VERDICT_LABELS[change.after.verdict]})"
-    return f"{change.title}, {then} → {now}"
+    return f"{change.title}, {then} → {now}" + (f": {change.reason}" if change.reason else "")
 
 
 MAX_AUDITS = 26
@@ -414,24 +411,19 @@ def _render_panel(audits: Sequence[Audit], audit: Audit, content: Markup, captio
 
 
 def _render_notes(audits: Sequence[Audit], held_out: HeldOutComparison | None) -> Section:
-    many = len(audits) > 1
-    command = _format_command(audits, held_out)
+    command = _format_command(audits) if held_out is None else held_out.command
     which = "all" if held_out is None else "those that the repair was not fitted on"
     return section(
         "notes",
         "How this was measured",
         *(
             join_markup(
-                tag("h3", tag("bdi", audit.source)) if many else None,
-                render_definition_list(
-                    *_describe_settings(audit, which),
-                    *([] if many or command is None else [("To reproduce", render_code_block(command))]),
-                ),
+                tag("h3", tag("bdi", audit.source)) if len(audits) > 1 else None,
+                render_definition_list(*_describe_settings(audit, which)),
             )
             for audit in audits
         ),
-        tag("h3", "To reproduce") if many and command is not None else None,
-        render_code_block(command) if many and command is not None else None,
+        join_markup(tag("h3", "To reproduce"), render_code_block(command)) if command else None,
     )
 
 
@@ -451,32 +443,23 @@ def _describe_settings(audit: Audit, which: str) -> list[tuple[str, object]]:
     return rows
 
 
-def _format_command(audits: Sequence[Audit], held_out: HeldOutComparison | None) -> str | None:
-    """Return the command that reproduces the page: for a shell, or in Python if the source is an array.
+def _format_command(audits: Sequence[Audit]) -> str:
+    """Return the command that reproduces a page without a repair."""
+    first = audits[0]
+    return format_audit_command(
+        [audit.source for audit in audits],
+        [audit.columns for audit in audits],
+        first.settings,
+        queries=_name_queries(first),
+        top=None if first.worst is None else first.worst.top,
+    )
 
-    There is none for several spaces that are not all files, and for a repair with parameters.
-    """
-    audit, settings = audits[0], audits[0].settings
-    if len(audits) > 1 and not all(is_file(each.source) for each in audits):
-        return None
-    if held_out is not None:
-        method = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", held_out.name).lower()
-        words = ["isoscope", "fix", method, audit.source, "-o", audits[1].source, "--html", "report.html"]
-        return shlex.join(words) if method.replace("-", "").isalpha() else None
-    if not is_file(audit.source):
-        changed = (
-            f", {name}={value!r}" for name, value in vars(settings).items() if value != getattr(Settings(), name)
-        )
-        rows = "" if audit.worst is None else f", rows=True, top={audit.worst.top}"
-        return f"isoscope.audit(vectors{''.join(changed)}{rows}).to_html('report.html')"
-    words = ["isoscope", "audit", *(each.source for each in audits)]
-    for role, name in audit.columns.items():
-        words += ["--columns", f"{role}={name}"] if name != role else []
-    for option in ("metric", "sample", "seed", "missing", "zeros"):
-        value = getattr(settings, option)
-        words += [f"--{option}", str(value)] if value != getattr(Settings(), option) else []
-    words += [] if audit.worst is None else ["--top", str(audit.worst.top)]
-    return shlex.join([*words, "--html", "report.html"])
+
+def _name_queries(audit: Audit) -> str | None:
+    """Return the name of the queries; None if there are none."""
+    if audit.measured is None:  # the JSON of an audit does not contain the name
+        return "queries" if "queries" in audit else None
+    return None if audit.measured.queries is None else audit.measured.queries.name
 
 
 # notebooks

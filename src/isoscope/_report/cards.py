@@ -360,7 +360,8 @@ def render_comparison_table(audits: Sequence[Audit], since: Mapping[str, Change]
 
 
 def _render_change(change: Change) -> Markup:
-    return tag("p", tag("strong", CHANGE_LABELS[change.trend]), class_=f"before {change.trend}")
+    reason = f": {change.reason}" if change.reason else None
+    return tag("p", tag("strong", CHANGE_LABELS[change.trend]), reason, class_=f"before {change.trend}")
 
 
 def _render_cell(audit: Audit, name: str, letter: str, change: Change | None, beside: Sequence[Finding]) -> Markup:

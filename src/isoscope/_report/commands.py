@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any
 
 from isoscope._report.html import render_code_block, render_definition_list, tag
+from isoscope.stores.columns import is_chosen_first
 from isoscope.stores.databases.address import is_address
 
 if TYPE_CHECKING:
     from isoscope._report.html import Markup
+    from isoscope.auditing.measure import Settings
 
 
 class Placeholder(str):
@@ -106,3 +110,87 @@ def render_reproduction(call: Call, variable: str, title: str, *, page: str, sav
 def name_source(source: str, placeholder: str = "vectors") -> str:
     """Return the name of a file or database, or a placeholder for an array."""
     return source if is_file(source) else Placeholder(placeholder)
+
+
+def chosen_columns(columns: Mapping[str, str]) -> dict[str, str]:
+    """Return the columns of a file to pass by name, by role: those that would not be chosen without being passed."""
+    named = {role: name for role, name in columns.items() if name != role}  # arrays have the name of their role
+    return {role: name for role, name in named.items() if role != "by" and not is_chosen_first(role, name)}
+
+
+def column_options(columns: Mapping[str, str]) -> dict[str, str]:
+    """Return columns as options of `isoscope audit`.
+
+    >>> column_options({"labels": "topic", "text": "line", "ids": "no"})
+    {'labels': 'topic', 'columns': 'text=line,ids=no'}
+    """
+    labels = {"labels": columns["labels"]} if "labels" in columns else {}
+    others = ",".join(f"{role}={name}" for role, name in columns.items() if role != "labels")
+    return {**labels, **({"columns": others} if others else {})}
+
+
+def _split_layer(source: str) -> tuple[str, str]:
+    """Return the file and the layer of a source, which `select_layer` names; the layer is empty if there is none."""
+    found = re.fullmatch(r"(.+), layer (\d+)", source)
+    return (found[1], found[2]) if found else (source, "")
+
+
+_AUDIT_SETTINGS = ("metric", "sample", "seed", "missing", "zeros")
+
+
+def format_audit_command(
+    sources: Sequence[str],
+    columns: Sequence[Mapping[str, str]],
+    settings: Settings,
+    *,
+    by: str | None = None,
+    queries: str | None = None,
+    top: int | None = None,
+) -> str:
+    """Return the command that writes the page of an audit: for a shell, or in Python if a source is an array.
+
+    Parameters
+    ----------
+    sources : sequence of str
+        The names of the sources; several are on one page.
+    columns : sequence of mappings
+        The columns that the audit of each source read, by role.
+    settings : Settings
+        The settings of the audits.
+    by : str, optional
+        The column by which the rows were grouped.
+    queries : str, optional
+        The name of the queries.
+    top : int, optional
+        The length of the lists of the worst rows, if the page has them.
+
+    Examples
+    --------
+    >>> from isoscope.auditing.measure import Settings
+    >>> format_audit_command(["a.npy", "b.npy"], [{}, {}], Settings(seed=3))
+    'isoscope audit a.npy b.npy --seed 3 --html report.html'
+    >>> format_audit_command(["array"], [{}], Settings(), queries="array")
+    "isoscope.audit(vectors, queries=queries).to_html('report.html')"
+    """
+    names = ["vectors"] if len(sources) == 1 else [f"vectors_{letter}" for letter in ascii_lowercase]
+    named = tuple(name_source(source, name) for source, name in zip(sources, names, strict=False))
+    files = all(map(is_file, sources))
+    arguments: dict[str, Any] = {}
+    if by is not None:
+        arguments["by"] = by if files else Placeholder("groups")
+    chosen = {role: name for each in columns for role, name in (chosen_columns(each) if files else each).items()}
+    chosen.pop("by", None)
+    if queries is not None:
+        arguments["queries"] = name_source(queries, "queries")
+    changed = changed_settings(settings, _AUDIT_SETTINGS)
+    if files and (queries is None or is_file(queries)):
+        layers = {layer for source in sources if (layer := _split_layer(source)[1])}
+        if len(layers) == 1:  # the sources are layers of files
+            named = tuple(_split_layer(source)[0] for source in sources)
+            arguments["layer"] = layers.pop()
+        lists = {} if top is None else {"top": top}
+        words = Call("audit", named, {**column_options(chosen), **arguments, **changed, **lists}).to_shell()
+        return shlex.join([*words, "--html", "report.html"])
+    roles = chosen if files else {role: Placeholder(role) for role in chosen}
+    lists = {} if top is None else {"rows": True, "top": top}
+    return f"{Call('audit', named, {**roles, **arguments, **changed, **lists}).to_python()}.to_html('report.html')"

@@ -60,7 +60,8 @@ _TERMS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
     (
         "IsoScore",
-        "How evenly the variance fills the dimensions: 0 if it lies along one direction, 1 if it is equal in all.",
+        "How evenly the variance fills the dimensions: 0 if it lies along one direction, 1 if it is equal in all. The "
+        "unbiased estimate varies around the true value, so it can exceed 1.",
         ("isoscore", "advice"),
     ),
     ("Effective rank", "The number of dimensions that the variance fills in total.", ("effective_rank",)),

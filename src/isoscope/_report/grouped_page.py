@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Iterator, Sequence
 from string import ascii_uppercase as LETTERS
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ import numpy as np
 from isoscope._core.errors import ParameterError, TooFewRowsError
 from isoscope._report.cards import SYMBOLS, VERDICT_LABELS
 from isoscope._report.cloud import HUES
-from isoscope._report.commands import Call, changed_settings, is_file
+from isoscope._report.commands import format_audit_command, is_file
 from isoscope._report.gallery import render_gallery
 from isoscope._report.glossary import render_glossary
 from isoscope._report.grouped_panels import choose_panels
@@ -447,17 +446,18 @@ def _render_notes(audits: Sequence[GroupedAudit]) -> Section:
             )
             for audit in audits
         ),
-        *_render_command(audits),
+        _render_command(audits),
     )
 
 
-def _render_command(audits: Sequence[GroupedAudit]) -> list[Markup]:
-    """Return the command that reproduces the page; there is none if a source is not a file."""
-    if not all(is_file(audit.source) for audit in audits):
-        return []
-    settings = changed_settings(audits[0].settings, ("metric", "seed", "missing", "zeros"))
-    call = Call("audit", tuple(audit.source for audit in audits), {"by": audits[0].by, **settings})
-    return [tag("h3", "To reproduce"), render_code_block(shlex.join([*call.to_shell(), "--html", "report.html"]))]
+def _render_command(audits: Sequence[GroupedAudit]) -> Markup | None:
+    """Return the command that reproduces the page; None for several arrays, which no command puts on one page."""
+    if len(audits) > 1 and not all(is_file(audit.source) for audit in audits):
+        return None
+    columns = [next(iter(audit.groups.values())).columns for audit in audits]
+    sources, by = [audit.source for audit in audits], audits[0].by
+    command = format_audit_command(sources, columns, audits[0].settings, by=by)
+    return join_markup(tag("h3", "To reproduce"), render_code_block(command))
 
 
 def _measurement_facts(audit: GroupedAudit) -> list[tuple[object, object]]:
@@ -473,8 +473,8 @@ def _measurement_facts(audit: GroupedAudit) -> list[tuple[object, object]]:
         ("Neighbors", f"compared by {settings.metric}"),
     ]
     rows += [(f"Not measured: {name}", reason) for name, reason in audit.skipped.items()]
-    if audit.left_out:
-        rows.append(("Left out", describe_left_out(audit)))
+    if left_out := describe_left_out(audit):
+        rows.append(("Left out", left_out))
     return rows
 
 

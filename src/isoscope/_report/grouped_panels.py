@@ -50,6 +50,12 @@ class Panel:
         return [trace for trace in self.traces if not trace.path or self.is_log10]
 
 
+CLUSTER_VERDICT = (
+    "A high silhouette of the best clusters is ok if random data without clusters has as high a silhouette, or if the "
+    "space inside the clusters is no more isotropic."
+)
+"""Why clusters with about the same silhouette can have different verdicts."""
+
 _PANELS = (
     Panel(
         "S_intra and S_inter",
@@ -133,12 +139,12 @@ _PANELS = (
     ),
     Panel(
         "Silhouette",
-        "How well groups of vectors are separated: 1 means far apart, 0 means overlapping.",
+        f"How well groups of vectors are separated: 1 means far apart, 0 means overlapping. {CLUSTER_VERDICT}",
         (
             Trace(
                 "clusters",
                 "of the best clusters",
-                alone=("Silhouette of the best clusters", "1 means far apart, 0 means overlapping."),
+                alone=("Silhouette of the best clusters", f"1 means far apart, 0 means overlapping. {CLUSTER_VERDICT}"),
             ),
             Trace(
                 "labels",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from isoscope._core.errors import plural
 from isoscope._report.narrate import capitalize, format_group_name, group_noun, join_words, plural_group_noun
 from isoscope.auditing.finding import VERDICTS, format_number
 
@@ -67,10 +68,13 @@ def describe_worst_group(audit: GroupedAudit, *, with_source: bool = False) -> t
 
 
 def describe_left_out(audit: GroupedAudit) -> str:
-    """Return, as text, how many rows were not measured, including the rows of skipped groups."""
+    """Return, as text, how many rows were not measured, including the rows of skipped groups; empty if already said."""
+    rows = plural(audit.left_out, "row")
+    if not audit.left_out or any(why.startswith(f"{rows} in ") for why in audit.skipped.values()):
+        return ""
     if audit.skipped:
-        return f"{audit.left_out:,} rows in total, including those of the groups that were not measured"
-    return f"{audit.left_out:,} rows that belong to none of these groups"
+        return f"{rows} in total, including those of the groups that were not measured"
+    return f"{rows} that belong{'s' if audit.left_out == 1 else ''} to none of these groups"
 
 
 def _list_further(audit: GroupedAudit, names: list[str]) -> str:

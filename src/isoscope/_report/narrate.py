@@ -254,7 +254,7 @@ def _describe_conflicts(advice: Advice) -> list[str]:
     if even is not None and advice.leaves_vectors_unchanged and even[advice.measure].verdict == "loss":
         score = even[advice.measure]
         sentences.append(
-            f"{even.name} makes the space most isotropic (IsoScore {even.shape['isoscore']:.2f}, up from "
+            f"{even.name} makes the space most isotropic (unbiased IsoScore {even.shape['isoscore']:.2f}, up from "
             f"{advice.trials[0].shape['isoscore']:.2f}), but lowers {advice.measures[advice.measure]} by "
             f"{-score.gain:.3f}."
         )

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from isoscope._report.commands import Call, Placeholder, is_file, name_source
-from isoscope.stores.columns import is_chosen_first
+from isoscope._report.commands import Call, Placeholder, chosen_columns, column_options, is_file, name_source
 from isoscope.stores.databases.address import parse_address
 from isoscope.stores.write import ENDINGS
 
@@ -107,10 +106,7 @@ def _chosen_columns(audit: Audit) -> dict[str, Any]:
     """Return the columns that must be named for an audit to read the same ones again: those it would not detect."""
     if not is_file(audit.source):
         return {"labels": Placeholder("labels")} if "labels" in audit.columns else {}
-    chosen = {role: name for role, name in audit.columns.items() if not is_chosen_first(role, name)}
-    labels = {"labels": chosen.pop("labels")} if "labels" in chosen else {}
-    others = ",".join(f"{role}={name}" for role, name in chosen.items())
-    return {**labels, **({"columns": others} if others else {})}
+    return column_options(chosen_columns(audit.columns))
 
 
 def suggest_repair_test(before: Audit, held_out: HeldOutComparison) -> Suggestion:

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from isoscope._core.errors import InputError
 from isoscope._core.printable import escape_controls
+from isoscope._report.grouped_panels import CLUSTER_VERDICT
 from isoscope._report.grouped_text import describe_left_out, describe_worst_group
 from isoscope._report.narrate import (
     advice_headline,
@@ -35,8 +36,10 @@ from isoscope.auditing.compare import (
     Change,
     align_findings,
     compare_findings,
+    describe_comparison,
     describe_repair,
     describe_setting_differences,
+    name_sources,
 )
 from isoscope.auditing.finding import VERDICTS, format_number, format_percentage
 from isoscope.auditing.findings.evidence import ABOUT_SHAPE
@@ -194,7 +197,7 @@ def render_moments(sketch: Sketch, name: str) -> Group:
     """Return the measurements of a sketch as a table, without verdicts."""
     table = Table.grid(padding=(0, 2, 0, 0))
     shares: list[tuple[str, Callable[[], float], str]] = [
-        ("IsoScore", sketch.isoscore, "number"),
+        ("IsoScore (as published)", sketch.isoscore, "number"),
         ("mean cosine", sketch.mean_cosine, "number"),
         ("leading direction of XᵀX", lambda: float(sketch.anisotropy(1)[0]), "share"),
         ("effective rank", sketch.effective_rank, "number"),
@@ -222,7 +225,7 @@ def render_moments(sketch: Sketch, name: str) -> Group:
 def render_comparison_text(comparison: Comparison) -> str:
     """Return the audits of several sources side by side as plain text."""
     table = render_side_by_side(comparison.audits, comparison.neighbor_agreements, spaces=comparison.correspondence)
-    return to_plain_text(Group(Text(comparison.headline), Text(), table))
+    return to_plain_text(table)
 
 
 def render_side_by_side(
@@ -238,11 +241,14 @@ def render_side_by_side(
     """
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("")
-    for audit in audits:
-        table.add_column(Text(audit.source), overflow="fold")
+    names = name_sources(audits, lettered=len(audits) > 2)
+    for name in names:
+        table.add_column(Text(name), overflow="fold")
     if held_out is not None:
         table.add_column("change")
     table.add_row("rows × dimensions", *(f"{audit.n:,} × {audit.d}" for audit in audits))
+    reasons: list[RenderableType] = []
+    unmarked = False  # whether a finding that became worse is still ok
     for title, findings in align_findings(audits):
         if held_out is None:
             table.add_row(title, *(_render_cell(finding) for finding in findings))
@@ -255,15 +261,23 @@ def render_side_by_side(
             _render_cell(findings[1], lost=lost),
             Text(change.trend, CHANGE_STYLES.get(change.trend, "")),
         )
-    parts: list[RenderableType] = []
-    parts.extend(Paragraph(f"{each.source}: {each.headline}", f"bold {COLORS[each.verdict]}") for each in audits)
+        unmarked |= lost and findings[1] is not None and findings[1].verdict == "ok"
+        reasons += [Paragraph(f"{title}, {change.trend}: {change.reason}.")] if change.reason else []
+    shared = agreements[0] if len(audits) == 2 else None
+    parts: list[RenderableType] = [Paragraph(describe_comparison(audits, shared), "bold"), Text()]
+    parts.extend(
+        Paragraph(f"{name}: {each.headline}", COLORS[each.verdict]) for name, each in zip(names, audits, strict=True)
+    )
     parts += [Text(), table]
     if held_out is not None:
         headline = describe_repair(audits[0], audits[1], held_out, agreements[0])
         proof = f"This is not proof that {held_out.name} helps your task: test it with isoscope advise."
         parts = [Paragraph(headline, "bold"), Paragraph(proof), Text(), Paragraph(held_out.note), Text(), table]
+        marks = [f"{MARKS[verdict]} {words}" for verdict, words in _VERDICT_WORDS.items()]
+        parts.append(Text(", ".join([*marks, *(["▼ worse, but still ok"] if unmarked else [])]), "dim"))
+        parts += [Text(), *reasons] if reasons else []
     for other, agreement in zip(audits[1:], agreements, strict=True):
-        if agreement is not None:
+        if agreement is not None and (len(audits) > 2 or held_out is not None):  # else, it is in the headline
             where = "the other" if len(audits) == 2 else other.source
             here = "one space" if len(audits) == 2 else audits[0].source
             share = format_number(agreement, "share")
@@ -417,8 +431,11 @@ def _render_grouped_headline(grouped: GroupedAudit) -> Text:
 def describe_grouped_notes(grouped: GroupedAudit) -> list[str]:
     """Return notes on unmeasured groups, on rows outside all groups, and on sampling."""
     notes = [f"not measured: {name} ({why})" for name, why in grouped.skipped.items()]
-    if grouped.left_out:
-        notes.append(f"left out: {describe_left_out(grouped)}")
+    if left_out := describe_left_out(grouped):
+        notes.append(f"left out: {left_out}")
+    clusters = [audit["clusters"] for audit in grouped.groups.values() if "clusters" in audit]
+    if {"ok", "look"} <= {finding.verdict for finding in clusters if "range" in finding.details}:
+        notes.append(f"clusters: {CLUSTER_VERDICT[:1].lower()}{CLUSTER_VERDICT[1:].rstrip('.')}")
     if any(audit.n > grouped.settings.sample for audit in grouped.groups.values()):
         notes.append(f"findings about pairs of rows use a sample of {grouped.settings.sample:,} rows per group")
     return notes
@@ -444,7 +461,7 @@ _Columns = list[tuple[str, Callable[[int, "Trial"], Text]]]  # headings and cell
 
 GAIN_MARKS = {"gain": "▲", "noise": "·", "loss": "▼"}
 GAIN_COLORS = {"gain": "green", "noise": "dim", "loss": "red"}
-SHAPE_NAMES = {"isoscore": "IsoScore", "mean_cosine": "mean cosine", "silhouette": "silhouette"}
+SHAPE_NAMES = {"isoscore": "unbiased IsoScore", "mean_cosine": "mean cosine", "silhouette": "silhouette"}
 
 
 def render_advice_text(advice: Advice) -> str:

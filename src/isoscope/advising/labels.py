@@ -194,8 +194,8 @@ class Unlabeled(Task):
             )
         if len(rows) < 12 * folds:
             raise TooFewRowsError(
-                f"{len(rows)} rows are too few for {folds} folds: need at least {12 * folds}, because each row needs "
-                "10 neighbors"
+                f"{plural(len(rows), 'row')} {'is' if len(rows) == 1 else 'are'} too few for {folds} folds: need at "
+                f"least {12 * folds}, because each row needs 10 neighbors"
             )
         rng = np.random.default_rng(seed)
         self.seed = seed

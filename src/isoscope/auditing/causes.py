@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from isoscope.auditing.finding import VERDICTS, Finding, format_number, worst_verdict
-from isoscope.auditing.findings.evidence import ABOUT_SHAPE, ALL_EQUAL
+from isoscope.auditing.findings.evidence import ABOUT_SHAPE, ALL_EQUAL, SHARE_LOOK
 
 if TYPE_CHECKING:
     from isoscope._core.types import Verdict
@@ -61,17 +61,29 @@ def find_causes(findings: Sequence[Finding], dimensions: int, noun: str = "rows"
         write = _SENTENCES.get(name)
         sentence = members[name][0].meaning if write is None else write(own, dimensions, noun)
         causes.append(Cause(name, sentence, members[name]))
-    return sorted(causes, key=lambda cause: -VERDICTS.index(cause.verdict))
+    return sorted(causes, key=lambda cause: (-VERDICTS.index(cause.verdict), _is_as_in_random_data(cause)))
 
 
 def describe_causes(findings: Sequence[Finding], causes: Sequence[Cause], noun: str = "rows") -> str:
     """Return the headline of an audit: its first cause, or that nothing needs attention."""
+    cosine = next((finding for finding in findings if finding.name == "mean_cosine"), None)
+    if causes and _is_as_in_random_data(causes[0]) and cosine is not None:
+        return (
+            f"Nothing stands out: two random {noun} have a cosine near {_format_cosine(cosine.value)}, and the choice "
+            "of metric matters no more than in random data."
+        )
     if causes:
         return causes[0].sentence
-    cosine = next((finding for finding in findings if finding.name == "mean_cosine"), None)
     if cosine is None:
         return "No finding needs attention." if findings else "Nothing could be measured."
     return f"No finding needs attention: two random {noun} have a cosine near {_format_cosine(cosine.value)}."
+
+
+def _is_as_in_random_data(cause: Cause) -> bool:
+    """Return whether the metrics find different rows only as often as in Gaussian data of the same size."""
+    finding = cause.findings[0]
+    null = finding.judged.null
+    return cause.name == "norm_spread" and null is not None and finding.value >= (1 - SHARE_LOOK) * null
 
 
 def remove_shape_note(meaning: str) -> str:

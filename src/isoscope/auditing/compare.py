@@ -68,11 +68,21 @@ class Change:
         rose = self.after.value > self.before.value
         return "better" if rose == math.isfinite(low) else "worse"
 
+    @property
+    def reason(self) -> str:
+        """Why the verdict changed although both values are shown as the same number; empty if they differ."""
+        if self.before is None or self.after is None or self.direction not in ("better", "worse"):
+            return ""
+        if self.before.shown != self.after.shown:
+            return ""
+        return f"the value is the same; before: {self.before.range}; after: {self.after.range}"
+
     def __str__(self) -> str:
         before = "–" if self.before is None else f"{self.before.shown} ({self.before.verdict})"
         after = "–" if self.after is None else f"{self.after.shown} ({self.after.verdict})"
         within = ", with the same verdict" if self.trend not in (self.direction, "same") else ""
-        return f"{self.title}: {before} → {after}, {self.trend}{within}"
+        reason = f" ({self.reason})" if self.reason else ""
+        return f"{self.title}: {before} → {after}, {self.trend}{within}{reason}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the change as JSON-compatible values."""
@@ -95,6 +105,8 @@ class HeldOutComparison:
     """The number of other rows, which both audits measure."""
     n_final_fit_rows: int
     """The number of rows that the written repair was fitted on."""
+    command: str = ""
+    """The command that repeats the comparison; empty if it was not made by a command."""
 
     @property
     def name(self) -> str:
@@ -123,7 +135,7 @@ def describe_repair(before: Audit, after: Audit, held_out: HeldOutComparison, ag
     if then is not None and now is not None:
         parts.append(f"class separation (silhouette) {then.shown} → {now.shown}")
     if agreement is not None:
-        parts.append(f"{10 * agreement:.1f} of 10 neighbors kept")
+        parts.append(f"{_format_of_ten(agreement)} of 10 neighbors kept")
     return f"{held_out.name}: {'; '.join(parts)}."
 
 
@@ -136,8 +148,8 @@ def describe_comparison(audits: Sequence[Audit], agreement: float | None) -> str
         degrees = ((0.9, "nearly the same"), (0.6, "mostly the same"), (0.3, "partly the same"))
         degree = next((words for least, words in degrees if agreement >= least), "mostly different")
         return (
-            f"A search in the two spaces finds {degree} rows: on average, {10 * agreement:.1f} of the top 10 results "
-            "agree."
+            f"A search in the two spaces finds {degree} rows: on average, {_format_of_ten(agreement)} of the top 10 "
+            "results agree."
         )
     counts = [_count(audit, "bad") for audit in audits]
     most = max(counts)
@@ -151,6 +163,20 @@ def describe_comparison(audits: Sequence[Audit], agreement: float | None) -> str
 
 def _count(audit: Audit, verdict: Verdict) -> int:
     return sum(finding.verdict == verdict for finding in audit.findings)
+
+
+def _format_of_ten(share: float) -> str:
+    """Return ten times a share, with so many digits that it reads as 0 or 10 only if it is exactly 0 or 10."""
+    texts = (f"{10 * share:.{digits}f}" for digits in range(1, 5))
+    return next((text for text in texts if 0 < float(text) < 10), f"{10 * share:.1f}")
+
+
+def name_sources(audits: Sequence[Audit], *, lettered: bool = False) -> list[str]:
+    """Return the name of each source; with letters if `lettered` is set or two names are equal."""
+    names = [audit.source for audit in audits]
+    if not lettered and len(set(names)) == len(names):
+        return names
+    return [f"{letter}: {name}" for letter, name in zip(LETTERS, names, strict=False)]
 
 
 def compare_findings(before: Audit, after: Audit) -> list[Change]:
@@ -189,7 +215,12 @@ class Agreement:
     rows: int
 
     def __str__(self) -> str:
-        return f"{self.title} {self.value:.3f} [{self.low:.3f} … {self.high:.3f}]"
+        value, low, high = (_format_agreement(each) for each in (self.value, self.low, self.high))
+        return f"{self.title} {value} [{low} … {high}]"
+
+
+def _format_agreement(value: float) -> str:
+    return f"{value:.3f}".replace("-0.000", "0.000").replace("-", "−")
 
 
 def compare_spaces(a: Audit, b: Audit) -> list[Agreement]:
@@ -207,21 +238,21 @@ def compare_spaces(a: Audit, b: Audit) -> list[Agreement]:
     k = min(10, len(at) - 1 - -(-len(at) // _JACKKNIFE_PARTS))
     if k < 1 or len(at) < 2 * _JACKKNIFE_PARTS:
         return []
-    measures: tuple[tuple[str, str, Callable[[np.ndarray, np.ndarray], float]], ...] = (
-        ("cka", "CKA", lambda x, y: float(cka(x, y))),
-        ("procrustes", "Procrustes distance", lambda x, y: float(procrustes_distance(x, y))),
-        ("mutual_knn", f"mutual {k}-NN", lambda x, y: float(mutual_knn(x, y, k, metric=a.settings.metric))),
+    measures: tuple[tuple[str, str, float, Callable[[np.ndarray, np.ndarray], float]], ...] = (
+        ("cka", "CKA", -1.0, lambda x, y: float(cka(x, y))),  # the unbiased CKA varies around 0 for unrelated spaces
+        ("procrustes", "Procrustes distance", 0.0, lambda x, y: float(procrustes_distance(x, y))),
+        ("mutual_knn", f"mutual {k}-NN", 0.0, lambda x, y: float(mutual_knn(x, y, k, metric=a.settings.metric))),
     )
     parts = np.arange(len(at)) % _JACKKNIFE_PARTS
     found = []
-    for name, title, measure in measures:
+    for name, title, least, measure in measures:
         try:
             value = measure(X, Y)
             left = [measure(X[parts != part], Y[parts != part]) for part in range(_JACKKNIFE_PARTS)]
         except InputError:  # all rows of one space are equal
             continue
         low, high = student_interval(value, jackknife_error(left), a.settings.confidence, _JACKKNIFE_PARTS - 1)
-        found.append(Agreement(name, title, value, max(low, 0.0), min(high, 1.0), len(at)))
+        found.append(Agreement(name, title, value, max(low, least), min(high, 1.0), len(at)))
     return found
 
 
@@ -239,7 +270,10 @@ def describe_setting_differences(before: Audit, after: Audit) -> list[str]:
 
 
 def neighbor_agreement(a: Audit, b: Audit) -> float | None:
-    """Return the mean share of nearest neighbors that two spaces have in common; None if the rows differ."""
+    """Return the mean share of nearest neighbors that two spaces have in common.
+
+    Return None if the rows differ, or if there are so few that a list contains all other rows.
+    """
     if a.measured is None or b.measured is None or a.n != b.n:
         return None
     if not np.array_equal(a.measured.sample.rows, b.measured.sample.rows):
@@ -251,6 +285,8 @@ def neighbor_agreement(a: Audit, b: Audit) -> float | None:
     if not len(both):
         return None
     k = min(here.indices.shape[1], there.indices.shape[1])
+    if min(here.n_searched, there.n_searched) < k + 2:
+        return None
     mine, theirs = here.indices[at_here][:, :k], there.indices[at_there][:, :k]
     return float((mine[:, :, None] == theirs[:, None, :]).sum() / (len(both) * k))
 

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import numpy as np
 from isoscope._io.files import replace_result
 from isoscope._io.json import write_result
 from isoscope._render import Displayed, render
-from isoscope.auditing.compare import compare_spaces, describe_comparison, neighbor_agreements
+from isoscope.auditing.compare import compare_spaces, describe_comparison, name_sources, neighbor_agreements
 from isoscope.auditing.finding import VERDICTS
 
 if TYPE_CHECKING:
@@ -95,10 +94,7 @@ class Comparison(Displayed):
         return str(render("Comparison", "text", self))
 
     def _drawn_sources(self) -> list[tuple[str, Sequence[PointCloud]]]:
-        names = [audit.source for audit in self.audits]
-        if len(set(names)) < len(names):  # two arrays have the same name
-            names = [f"{letter}: {name}" for letter, name in zip(ascii_uppercase, names, strict=False)]
-        drawn = zip(names, self.audits, strict=True)
+        drawn = zip(name_sources(self.audits), self.audits, strict=True)
         return [(name, [audit.pictures]) for name, audit in drawn if audit.pictures is not None]
 
     def _is_linked(self) -> bool:

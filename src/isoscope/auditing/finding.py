@@ -73,7 +73,7 @@ class Finding:
     form: Form = "number"
     sampled: bool = False
     details: dict[str, Any] = field(default_factory=dict)
-    """Additional numbers by name, JSON-compatible."""
+    """Additional values by name, JSON-compatible; `range` describes a verdict that needs more than thresholds."""
 
     @property
     def verdict(self) -> Verdict:
@@ -101,10 +101,13 @@ class Finding:
     @property
     def range(self) -> str:
         """The range as text, such as "ok below 10%, bad from 50%"."""
+        if "range" in self.details:  # the value alone does not determine the verdict
+            return str(self.details["range"])
         (low, high), (worst, most) = self.judged.ok, self.judged.bearable
         parts = []
         if math.isfinite(low) and math.isfinite(high):
-            parts.append(f"ok from {format_number(low, self.form)} to {format_number(high, self.form)}")
+            start = f"from {format_number(low, self.form)} to" if low != 0 else "up to"
+            parts.append(f"ok {start} {format_number(high, self.form)}")
         elif math.isfinite(high):
             parts.append("ok if 0" if high <= 0 else f"ok below {format_number(high, self.form)}")
         elif math.isfinite(low):

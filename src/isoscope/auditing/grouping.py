@@ -113,8 +113,9 @@ def _group_by_name(values: np.ndarray, most: int) -> Grouping:
     others = {}
     if fewer:
         rows = int((codes < 0).sum())
-        others[f"{fewer:,} others"] = (
-            f"{rows:,} rows in {fewer:,} smaller groups are skipped: only the {most} largest groups are measured"
+        others[plural(fewer, "other")] = (
+            f"{plural(rows, 'row')} in {plural(fewer, 'smaller group')} "
+            f"{'is' if rows == 1 else 'are'} skipped: only the {most} largest groups are measured"
         )
     return Grouping(names, list(names), codes, ordered=False, others=others, smaller=fewer)
 

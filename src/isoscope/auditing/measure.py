@@ -230,8 +230,8 @@ class MeasurementRun:
         blocks = self.sketch.groups
         if blocks is not None and not blocks.can_estimate:
             self.skipped["groups"] = (
-                f"{blocks.groups} groups of dependent rows are too few: need at least 5 to account for the dependence; "
-                "estimates and intervals assume independent rows"
+                f"{plural(blocks.groups, 'group')} of dependent rows {'is' if blocks.groups == 1 else 'are'} too "
+                "few: need at least 5 to account for the dependence; estimates and intervals assume independent rows"
             )
             self.sketch = replace(self.sketch, groups=None)
             self.columns.pop("groups", None)

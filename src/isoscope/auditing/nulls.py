@@ -59,6 +59,31 @@ def norm_variation(d: int) -> float:
     return 1 / math.sqrt(2 * d)
 
 
+_LIST_PAIRS = 2_000_000  # pairs of a query and a row for the expected overlap of neighbor lists
+_MAX_LIST_QUERIES = 400
+
+
+def list_overlap(n: int, d: int, k: int, metrics: tuple[str, str], seed: int) -> float:
+    """Return the share of the k nearest rows by one metric that another metric finds too, in Gaussian data.
+
+    The metrics need only a row's coordinate along the query, which is Gaussian, and its squared length in the other
+    d − 1 dimensions, which is chi-squared. These are drawn, not the vectors.
+    """
+    rng = np.random.default_rng(seed)
+    shares = []
+    for _ in range(min(max(_LIST_PAIRS // n, 1), _MAX_LIST_QUERIES)):
+        query, along = math.sqrt(rng.chisquare(d)), rng.standard_normal(n - 1)
+        squares = along**2 + rng.chisquare(d - 1, n - 1)
+        scores = {
+            "cosine": along / np.sqrt(squares),
+            "inner_product": along,
+            "euclidean": query * along - squares / 2,
+        }
+        first, second = (np.argpartition(-scores[metric], k - 1)[:k] for metric in metrics)
+        shares.append(len(np.intersect1d(first, second)) / k)
+    return float(np.mean(shares))
+
+
 def partition_log_ratio(norms: np.ndarray, n: int, d: int) -> float:
     """Return log(min Z/max Z) for n random directions with these lengths, over the eigenvectors and their opposites.
 

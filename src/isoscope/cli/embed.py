@@ -10,7 +10,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from isoscope._core.errors import ParameterError
+from isoscope._core.errors import ParameterError, plural
 from isoscope.cli.help import INPUT, LIMITS, MODELS, OUTPUT, command
 from isoscope.cli.options import (
     ColumnsOption,
@@ -245,7 +245,7 @@ def embed(
     manifest = describe_embedding(target.file or target.folder)
     settings, rows = manifest["settings"], manifest["rows"]
     layer_count = len(settings["layers"])
-    count = f"{layer_count} layers of {rows:,} vectors" if layer_count > 1 else f"{rows:,} vectors"
+    count = f"{layer_count} layers of {plural(rows, 'vector')}" if layer_count > 1 else plural(rows, "vector")
     print(f"{Path(output)}: {count}, {settings['dimensions']} dimensions")
     by = ["--by", "layer"] if layer_count > 1 else []
     audit = shlex.join(["isoscope", "audit", str(Path(output)), *by, "--html", "report.html"])

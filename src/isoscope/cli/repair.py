@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import os
+import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -183,7 +185,7 @@ def fit(
         fitted_to = {"name": store.name, "rows": rows, "dimensions": fitted.n_features_in_}
         _write_summary("isoscope.fit/1", fitted, json, folder=str(output), source=fitted_to)
     if json != STDOUT:
-        print(f"{output}: {fitted}, fitted to {rows:,} vectors of {fitted.n_features_in_} dimensions")
+        print(f"{output}: {fitted}, fitted to {plural(rows, 'vector')} of {plural(fitted.n_features_in_, 'dimension')}")
 
 
 def _write_summary(schema: str, repair: Repair | PlainRepair, json: Path, **facts: Any) -> None:
@@ -245,7 +247,7 @@ def apply(
     if json != STDOUT:
         has_steps = not isinstance(repair, PlainRepair) or repair.steps
         unchanged = "" if has_steps else ", unchanged, because the repair is “as it is”"
-        print(f"{target}: {rows:,} vectors{unchanged}{', replaced' if replaced else ''}")
+        print(f"{target}: {plural(rows, 'vector')}{unchanged}{', replaced' if replaced else ''}")
 
 
 @command(
@@ -313,13 +315,26 @@ def fix(
             report_written(save)
         replaced = is_existing_file(target)
         count = _write_repaired(fitted, store, target, vectors_only=vectors_only, restart=restart, engine=running)
-        print_note(f"{'replaced' if replaced else 'written'}: {target} ({count:,} vectors)")
+        print_note(f"{'replaced' if replaced else 'written'}: {target} ({plural(count, 'vector')})")
     name = target.name if isinstance(target, Path) else target.redacted
     try:
         audits, held_out = compare_held_out(_build_repair(method, options), store, name, written=rows)
     except InputError as error:
         raise type(error)(f"{target} was written, but the comparison failed: {error}") from error
+    given: dict[str, Any] = {"columns": ",".join(columns or []) or None, "ids": ids, "layer": layer, **options}
+    given |= {"missing": missing.value if missing is not Missing.error else None}
+    given |= {"zeros": zeros.value if zeros is not Zeros.keep else None}
+    held_out = replace(held_out, command=_format_fix(method, store, name, given, html))
     show_comparison([each.without_texts() for each in audits] if no_text else audits, html, held_out=held_out)
+
+
+def _format_fix(method: str, store: Store, target: str, given: dict[str, Any], html: Path | None) -> str:
+    """Return the command that repeats a repair and its comparison; `given` contains its options, None if not given."""
+    from isoscope._report.commands import Call
+
+    source = store.name if given["layer"] is None else store.name.rpartition(", layer ")[0] or store.name
+    call = Call("fix", (method, source), {name: value for name, value in given.items() if value is not None})
+    return shlex.join([*call.to_shell(), "-o", target, "--html", str(html or "report.html")])
 
 
 def compare_held_out(repair: Repair, store: Store, name: str, *, written: int) -> tuple[list[Audit], HeldOutComparison]:

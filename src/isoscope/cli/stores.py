@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from isoscope._core.errors import MissingValueError
+from isoscope._core.errors import MissingValueError, plural
 from isoscope._core.missing import drop_policy
 from isoscope.cli.help import FILES, MEASURE, command
 from isoscope.cli.options import (
@@ -80,7 +80,7 @@ def convert(
         replaced = is_existing_file(destination)
         rows = write_store(store, destination, columns=not vectors_only, restart=restart, progress=bar)
     report_dropped(store, rows)
-    print(f"{destination}: {rows:,} vectors{', replaced' if replaced else ''}")
+    print(f"{destination}: {plural(rows, 'vector')}{', replaced' if replaced else ''}")
 
 
 @command(commands, MEASURE, "isoscope sketch vectors.npy", "isoscope sketch vectors.npy -o vectors.sketch")

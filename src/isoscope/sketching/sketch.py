@@ -256,8 +256,8 @@ class Sketch:
 
     def __repr__(self) -> str:
         kinds = "" if self.types is None else f", {len(self.types.names)} types"
-        kinds += "" if self.groups is None else f", {self.groups.groups} groups"
-        return f"Sketch({self.n:,} rows, {self.d:,} dimensions{kinds})"
+        kinds += "" if self.groups is None else f", {plural(self.groups.groups, 'group')}"
+        return f"Sketch({plural(self.n, 'row')}, {plural(self.d, 'dimension')}{kinds})"
 
     def _key(self) -> bytes:
         return self.mean.tobytes()

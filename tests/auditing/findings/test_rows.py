@@ -137,6 +137,28 @@ def test_varying_lengths_are_look_and_unit_lengths_are_ok():
     assert "hardly matters" in found.meaning
 
 
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+@pytest.mark.parametrize(("n", "d"), [(400, 32), (1000, 128), (60, 4)])
+def test_random_data_of_the_report_has_the_overlap_of_gaussian_data(n, d, metric):
+    found = [isoscope.audit(ball(n, d, seed), metric=metric)["norm_spread"] for seed in range(8)]
+    assert found[0].judged.null == pytest.approx(np.mean([each.value for each in found]), abs=0.03)
+
+
+def test_metrics_that_differ_as_in_gaussian_data_are_not_the_headline():
+    plain = isoscope.audit(ball())
+    assert [cause.name for cause in plain.causes] == ["norm_spread"]
+    assert plain.headline == (
+        "Nothing stands out: two random rows have a cosine near 0.00, and the choice of metric matters no more than in "
+        "random data."
+    )
+    assert "In Gaussian data of the same size, " in plain["norm_spread"].meaning
+    longer = ball()
+    longer[::2] *= 4
+    found = isoscope.audit(longer)
+    assert found["norm_spread"].value < 0.9 * found["norm_spread"].judged.null
+    assert found.headline.startswith("The choice of metric changes the results: of the top 10, only ")
+
+
 def test_cosine_and_inner_product_differ_in_the_demo():
     with as_file(files("isoscope") / "demo" / "glosses-layer5.parquet") as path:
         found = isoscope.audit(path)["norm_spread"]

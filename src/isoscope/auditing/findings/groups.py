@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -56,7 +56,9 @@ def clusters(e: Evidence) -> Iterator[Finding]:
         meaning = "Not interpreted: the rows come from two spaces, and the groups found here separate these spaces."
         advice = "Remove the rows of the other space first; see the finding on rows of another space."
     elif choice.n_clusters == 1:
-        meaning = "The rows form one cluster: 2 to 15 clusters fit them no better than random data of the same shape."
+        chance = "2 to 15 clusters fit them no better than random data of the same shape"
+        limit = f"the silhouette is below {MIN_SILHOUETTE}"
+        meaning = f"The rows form one cluster: {chance if value >= MIN_SILHOUETTE else limit}."
         advice = "Leave it."
     else:
         meaning = (
@@ -65,6 +67,18 @@ def clusters(e: Evidence) -> Iterator[Finding]:
             + (f" {ABOUT_SHAPE}" if apart else "")
         )
         advice = _cluster_advice(apart, in_labels)
+    details: dict[str, Any] = {
+        "n_clusters": choice.n_clusters,
+        "best": best,
+        "silhouettes": choice.silhouettes,
+        "standard_error": choice.errors[best],
+        "isoscore": global_score,
+        "isoscore_within": inner_score,
+        "mean_cosine_within": adjusted,
+        **({} if in_labels is None else {"labels_in_clusters": in_labels}),
+    }
+    if value >= MIN_SILHOUETTE:  # the silhouette alone does not determine the verdict
+        details["range"] = _describe_cluster_verdict(choice.n_clusters, mixed=mixed, apart=apart)
     yield e.finding(
         "clusters",
         "Cluster structure (silhouette)",
@@ -74,17 +88,19 @@ def clusters(e: Evidence) -> Iterator[Finding]:
         meaning,
         advice,
         rows=len(rows),
-        details={
-            "n_clusters": choice.n_clusters,
-            "best": best,
-            "silhouettes": choice.silhouettes,
-            "standard_error": choice.errors[best],
-            "isoscore": global_score,
-            "isoscore_within": inner_score,
-            "mean_cosine_within": adjusted,
-            **({} if in_labels is None else {"labels_in_clusters": in_labels}),
-        },
+        details=details,
     )
+
+
+def _describe_cluster_verdict(n_clusters: int, *, mixed: bool, apart: bool) -> str:
+    """Return the range of a silhouette that is high enough for clusters, and the reason for its verdict."""
+    if mixed:
+        return "not judged: the clusters separate two spaces"
+    if n_clusters == 1:
+        return "ok: random data without clusters has as high a silhouette"
+    if not apart:
+        return "ok: the space inside the clusters is no more isotropic"
+    return f"ok below {format_number(MIN_SILHOUETTE)}, or if random data without clusters has as high a silhouette"
 
 
 def _cluster_advice(apart: bool, in_labels: float | None) -> str:

@@ -103,6 +103,8 @@ def two_nn(e: Evidence) -> Iterator[Finding]:
     if around is None or around.distances.shape[1] < 2:
         return
     pairs, eps = around.distances[:, :2], _eps(e)
+    if not (pairs[:, 0] > 0).any():
+        raise TooFewRowsError("every row has a duplicate: the dimension is undefined")
     value = float(two_nn_slope(np, pairs, eps, 0.1))
     if value > 10 * e.d:
         raise TooFewRowsError(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from isoscope._core import formulas
+from isoscope._core.errors import TooFewRowsError
 from isoscope.auditing import nulls
 from isoscope.auditing.finding import Range, format_number
 from isoscope.auditing.findings.evidence import (
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from isoscope.auditing.findings.evidence import Evidence
 
 
+_MIN_ISOSCORE_ROWS = 10  # fewer rows often give an unbiased IsoScore above 1 with an interval of no width
 _NEARLY_ONE = 0.995  # a higher cosine is 1.00 with two decimals
 
 
@@ -82,6 +84,10 @@ def _centering_advice(e: Evidence, value: float, centered: float) -> str:
 def isoscore(e: Evidence) -> Iterator[Finding]:
     """Judge the unbiased IsoScore: how evenly the variance fills the dimensions."""
     e.check_variance()
+    if e.n < _MIN_ISOSCORE_ROWS:
+        raise TooFewRowsError(
+            f"{e.n} rows are too few for an interval of the unbiased IsoScore: need at least {_MIN_ISOSCORE_ROWS}"
+        )
     value, published = e.sketch.isoscore(unbiased=True), e.sketch.isoscore()
     rows, blocks = e.n, e.sketch.groups
     if blocks is None:
@@ -102,6 +108,11 @@ def isoscore(e: Evidence) -> Iterator[Finding]:
             "determine which dimensions."
         )
         advice = "Check the longest rows, fix or drop broken ones, and audit again."
+    elif low <= 0 and high >= 1:
+        raise TooFewRowsError(
+            f"the interval of the unbiased IsoScore ({format_number(low)} … {format_number(high)}) contains all values "
+            "from 0 to 1: need more rows"
+        )
     yield e.finding(
         "isoscore",
         title,
@@ -124,7 +135,7 @@ def effective_rank(e: Evidence) -> Iterator[Finding]:
     values, squares, count = e.centered
     value = float(formulas.effective_rank(np, values))
     low, high = e.around(value, nulls.effective_rank_error(values, squares, count), len(squares))
-    judged = _capacity_range(e, lambda dimensions: dimensions, nulls.effective_rank(e.n, e.d))
+    judged = _capacity_range(e, lambda dimensions: dimensions, nulls.effective_rank(e.n - 1, e.d))
     meaning, advice = _describe_capacity(e, judged.verdict(value), value, "in total")
     details = {"interval": e.assumption}
     yield e.finding("effective_rank", "Effective rank", value, (low, high), judged, meaning, advice, details=details)
@@ -180,6 +191,9 @@ def anisotropy(e: Evidence) -> Iterator[Finding]:
     spread_out = np.trace(e.sketch.scatter) > 0
     centered = formulas.anisotropy(np, e.centered[0], k) if spread_out else np.zeros(k)
     shares = " + ".join(f"{100 * share:.1f}%" for share in centered)
+    rest = f"After centering, the first {k} principal components account for {shares} of the variance. "
+    if not spread_out:
+        rest = "After centering, no variance remains. "
     if judged.verdict(value) == "ok":
         meaning = (
             f"No single direction dominates. After centering, the first {k} principal components account for {shares} "
@@ -189,7 +203,7 @@ def anisotropy(e: Evidence) -> Iterator[Finding]:
     elif centered[0] < look:
         meaning = (
             f"All rows share the direction of the mean, which accounts for {100 * value:.0f}% of all squared lengths. "
-            f"After centering, the first {k} principal components account for {shares} of the variance. {ABOUT_SHAPE}"
+            f"{rest}{ABOUT_SHAPE}"
         )
         advice = (
             f"Subtract the mean (`isoscope fix center`) {IF_CONFIRMED}; removing more directions is not needed."
