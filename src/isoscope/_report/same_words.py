@@ -250,15 +250,18 @@ def _describe_samples(result: Sameness) -> str:
             f"detected an AUC of {CLEAR_AUC:g}; they can miss smaller differences.{below}"
         )
     if result.answer == "undecided":
-        return f"The tests find no difference, but they could miss a changed model. The AUC of a classifier is {auc}.{below}"
+        return (
+            "The tests find no difference, but they could miss a changed model. The AUC of a classifier is "
+            f"{auc}.{below}"
+        )
     decisive = next((test for test in result.tests if test.name == result.decided_by), None)
     reason = "" if decisive is None else f"The test of the {decisive.title} decided (p = {decisive.p_value:.2g}). "
     kind = ""
     if result.answer in ("rescaled", "shifted"):
         kind = f"With {_describe_transformation(result)}, no difference remains. "
     return (
-        f"{reason}{kind}A classifier tells held-out old rows from new ones with an AUC of {auc}.{below} All tests together "
-        f"raise a false alarm in at most {rate} of cases."
+        f"{reason}{kind}A classifier tells held-out old rows from new ones with an AUC of {auc}.{below} All tests "
+        f"together raise a false alarm in at most {rate} of cases."
     )
 
 
