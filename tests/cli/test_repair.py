@@ -257,6 +257,23 @@ def test_constant_vectors_are_repaired_but_cannot_be_compared(tmp_path, capsys):
     assert re.search(r"out\.npy was written, but the comparison failed: .*are zero", capsys.readouterr().err)
 
 
+def test_interruption_after_the_file_was_replaced_names_it(cone, tmp_path, capsys, monkeypatch):
+    target = tmp_path / "fixed.npy"
+    target.touch()
+
+    def stop(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("isoscope.cli.repair.compare_held_out", stop)
+    assert main(["fix", "center", str(cone), "-o", str(target)]) == 130
+    replaced, message = capsys.readouterr().err.splitlines()
+    assert replaced.startswith(f"replaced: {target} (")
+    assert message == f"isoscope: interrupted; {target} is complete, other existing files are unchanged"
+    monkeypatch.setattr("isoscope.cli.repair._fit_repair", stop)
+    assert main(["fix", "center", str(cone), "-o", str(target)]) == 130
+    assert capsys.readouterr().err == "isoscope: interrupted; existing files are unchanged\n"
+
+
 def test_interrupted_apply_to_one_file_leaves_no_files(cone, tmp_path, capsys, monkeypatch):
     from isoscope.cli import repair
 

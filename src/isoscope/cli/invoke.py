@@ -19,6 +19,7 @@ from isoscope.cli.session import (
     Interruption,
     address_space,
     cli_form,
+    describe_interruption,
     interrupted,
     mute_stdout,
 )
@@ -72,7 +73,7 @@ def describe_error(error: BaseException) -> tuple[str, int]:
     if isinstance(error, Interruption):
         return f"interrupted; {error}", INTERRUPTED
     if isinstance(error, KeyboardInterrupt) or interrupted.is_set():  # a library may raise another error instead
-        return "interrupted; existing files are unchanged", INTERRUPTED
+        return describe_interruption(), INTERRUPTED
     if _is_out_of_memory(error):
         return _describe_lack_of_memory(error), BAD_INPUT
     if isinstance(error, InputError):

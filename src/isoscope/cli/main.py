@@ -23,6 +23,7 @@ from isoscope.cli.session import (
     print_note,
     print_safely,
     report_warnings,
+    written_files,
 )
 
 _EXAMPLES = write_examples(
@@ -76,6 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
     if debug:
         arguments = ["--debug", *(argument for argument in arguments if argument != "--debug")]
     command_arguments[:] = arguments
+    written_files.clear()
     with handle_signals(), print_safely():
         try:
             with report_warnings():

@@ -22,6 +22,7 @@ from isoscope._io.progress import Progress, ProgressBar
 
 if TYPE_CHECKING:
     from isoscope._render import Result
+    from isoscope.stores.databases.address import Address
     from isoscope.stores.store import Store
 
 FAIL_ON_REACHED, BAD_INPUT, INTERNAL, INTERRUPTED = 1, 2, 3, 130
@@ -37,6 +38,9 @@ interrupted = Event()
 
 command_arguments: list[str] = []
 """The arguments of the running command."""
+
+written_files: list[str] = []
+"""The files that the running command has written or replaced."""
 
 progress_listeners: list[Progress] = []
 """Functions that are called with the progress of the running command, in addition to its progress bar."""
@@ -225,9 +229,18 @@ def print_message(message: str) -> None:
     print_note(f"isoscope: {' '.join(message.split())}")
 
 
-def report_written(path: Path, *, replaced: bool = False) -> None:
+def report_written(path: Path | Address, *, replaced: bool = False, detail: str = "") -> None:
     """Print to standard error that a file was written, or that it replaced an earlier one."""
-    print_note(f"{'replaced' if replaced else 'written'}: {path}")
+    written_files.append(str(path))
+    print_note(f"{'replaced' if replaced else 'written'}: {path}{detail}")
+
+
+def describe_interruption() -> str:
+    """Return the message for an interruption, with the files that the command had already written."""
+    if not written_files:
+        return "interrupted; existing files are unchanged"
+    complete = "is" if len(written_files) == 1 else "are"
+    return f"interrupted; {' and '.join(written_files)} {complete} complete, other existing files are unchanged"
 
 
 def cli_form(message: str) -> str:
