@@ -48,6 +48,7 @@ from isoscope.cli.session import (
     STDOUT,
     InterruptibleProgressBar,
     check_address_space,
+    cli_form,
     command_arguments,
     remove_secrets,
     report_written,
@@ -135,6 +136,7 @@ def advise(
         report_written(output)
     if json == STDOUT:
         return
+    advice.notes[:] = map(cli_form, advice.notes)
     show(render_advice(advice))
     print("\nNext:")
     searched = None if queries is None else _name_source(queries)

@@ -45,6 +45,7 @@ app = typer.Typer(
     cls=HelpfulGroup,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
     epilog=_EPILOG,
 )
 for _module in (demo, audit, stores, advise, threshold, compress, same, repair, embed, finetune, study, mcp):
@@ -86,7 +87,7 @@ def main(arguments: list[str] | None = None) -> int:
             mute_stdout()
             return 0
         except (Exception, KeyboardInterrupt) as error:
-            message, code = describe_error(error)
+            message, code = describe_error(error, _parser(), arguments)
             return _fail(message, code, debug)
 
 

@@ -53,10 +53,14 @@ class Interruption(Exception):
 _MIN_ADDRESS_SPACE = 400 * 10**6  # bytes; at least numpy, numba and pyarrow are loaded
 KMEANS_ADDRESS_SPACE = 1_100 * 10**6
 """The address space in bytes that scikit-learn's k-means needs; with less, it can loop forever instead of failing."""
+_CLI = r"(?:CLI|on the command line): "
 _TWO_FORMS = re.compile(
-    r'\b(?:\w+=(?:"[^"]*"|\w+)|(\w+)(?= \(CLI: --\1\))) \((?:CLI|on the command line): (--[^()]+)\)'
+    rf'\b\w+=(?:"[^"]*"|\w+)? \({_CLI}(?P<value>--[^()]+)\)'  # missing="drop" (CLI: --missing drop)
+    rf"|\b(?P<name>\w+) \({_CLI}(?P<option>--[\w-]+)\)"  # match_from (CLI: --match-from)
+    rf"|\((?:[^();]*=[^();]*; )?{_CLI}(?P<other>[^()]+)\)"  # (ids=; CLI: --ids)
+    r"| \(in Python[^()]*\)"
 )
-"""An option in Python, followed by its form on the command line."""
+"""An option in Python, and its form on the command line."""
 _MIN_SECRET = 4  # shorter texts would also be removed from ordinary words
 
 _ASCII = str.maketrans(
@@ -250,8 +254,19 @@ def cli_form(message: str) -> str:
     'drop such rows with --missing drop'
     >>> cli_form("so raise sample (CLI: --sample)")
     'so raise --sample'
+    >>> cli_form("pass the ids (ids=; CLI: --ids with a column or a file)")
+    'pass the ids (--ids with a column or a file)'
     """
-    return _TWO_FORMS.sub(r"\2", message)
+
+    def replace(match: re.Match[str]) -> str:
+        value, name, option, other = match.group("value", "name", "option", "other")
+        if value is not None:
+            return value
+        if option is not None:
+            return option if option == f"--{name.replace('_', '-')}" else f"{name} ({option})"
+        return "" if other is None else f"({other})"
+
+    return _TWO_FORMS.sub(replace, message)
 
 
 def print_note(text: str) -> None:
