@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -194,11 +195,17 @@ def test_second_array_on_standard_input_is_an_error(cone, tmp_path):
 
 def test_demo_audits_the_bundled_vectors(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("isoscope.cli.demo.shutil.which", lambda name: name)
     assert main(["demo"]) == 0
     out = capsys.readouterr().out
     assert "1,750 × 384" in out
     assert "Next:" in out
     assert (tmp_path / "isoscope-demo.html").stat().st_size < 6e6
+    _, _, folder, *commands = out[out.index("Next:") :].splitlines()
+    assert max(map(len, commands)) <= 100
+    code = "import sys, pathlib; assert all(pathlib.Path(each).is_file() for each in sys.argv[2:])"
+    check = f'isoscope() {{ {shlex.quote(sys.executable)} -c {shlex.quote(code)} "$@"; }}'
+    assert subprocess.run(["bash", "-ec", f"{check}\n{folder}\n{commands[0]}"]).returncode == 0
 
 
 OLD_PAGE = '<!doctype html><meta name="generator" content="isoscope 0.1.0">'
