@@ -77,13 +77,14 @@ _ASCII = str.maketrans(
 def _encode_as_ascii(error: UnicodeError) -> tuple[str | bytes, int]:
     """Replace a character that an encoding lacks: symbols and digits by ASCII, letters by escapes.
 
-    Tables stay aligned: a mark of two characters also replaces the space after it, and the mark between the ends of an
-    interval is replaced by one character.
+    Tables stay aligned: an arrow at the start of a line becomes one character, and another mark of two characters also
+    replaces the space after it.
     """
     assert isinstance(error, UnicodeEncodeError)
     mark, after = error.object[error.start], error.object[error.start + 1 : error.start + 2]
-    if mark == "…" and after == " " and error.object[error.start - 1 : error.start] == " ":
-        return "~", error.start + 1
+    before = error.object[error.object.rfind("\n", 0, error.start) + 1 : error.start]
+    if mark == "→" and after == " " and not before.strip():
+        return ">", error.start + 1
     text = mark.translate(_ASCII)
     text = "".join(str(unicodedata.digit(each, each)) for each in text)  # anisotropy₁
     plain = text.encode("ascii", "backslashreplace").decode()
@@ -322,9 +323,26 @@ def show(renderable: Any, *, width: int | None = None) -> None:
     try:
         with _name_stdout():
             console = PipeConsole(file=out, highlight=False, markup=False, width=width)
-            console.print(EscapedControls(renderable), crop=False)  # long lines of code must stay complete
+            with console.capture() as printed:
+                console.print(EscapedControls(renderable), crop=False)  # long lines of code must stay complete
+            text = printed.get()
+            if not console.is_terminal:
+                text = "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+            if not _encodes(console.file, "…"):
+                text = text.replace(" … ", "...")  # as wide as before, so that tables stay aligned
+            console.file.write(text)
+            console.file.flush()
     except BrokenPipeError:
         mute_stdout()
+
+
+def _encodes(stream: Any, text: str) -> bool:
+    """Return whether the encoding of a stream contains a text."""
+    try:
+        text.encode(getattr(stream, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _encodes_unicode(stream: Any) -> bool:
