@@ -21,7 +21,7 @@ def test_iterator_of_batches_raises():
 
 @pytest.mark.parametrize(
     ("kind", "package", "extra"),
-    [("qdrant", "qdrant_client", "qdrant"), ("lancedb", "lancedb", "lancedb"), ("chroma", "chromadb", "chroma")],
+    [("lancedb", "lancedb", "lancedb"), ("chroma", "chromadb", "chroma")],
 )
 def test_missing_extra_is_named_before_the_folder_is_checked(kind, package, extra, tmp_path, monkeypatch):
     (tmp_path / "notes.txt").touch()
