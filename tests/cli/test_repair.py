@@ -175,7 +175,7 @@ WRONG = {
         ["fit", "whiten", "{cone}", "-o", "x", "--components", "many"],
         "need auto or an integer",
     ),
-    "components below zero": (["fit", "whiten", "{cone}", "-o", "x", "--components", "-1"], "n_components is -1"),
+    "components below zero": (["fit", "whiten", "{cone}", "-o", "x", "--components", "-1"], "--components is -1"),
     "shrinkage is no share": (["fit", "whiten", "{cone}", "-o", "x", "--shrinkage", "2"], "shrinkage is 2.0"),
     "shrinkage is a word": (
         ["fit", "whiten", "{cone}", "-o", "x", "--shrinkage", "some"],
@@ -190,10 +190,10 @@ WRONG = {
     ),
     "more components than dimensions": (
         ["fit", "all-but-the-top", "{cone}", "-o", "x", "--components", "9"],
-        "n_components is 9",
+        "--components is 9",
     ),
     "fewer rows than components": (["fit", "all-but-the-top", "{few}", "-o", "x", "--components", "4"], "3 vectors"),
-    "fewer rows than clusters": (["fit", "cluster-center", "{few}", "-o", "x", "--clusters", "4"], "n_clusters is 4"),
+    "fewer rows than clusters": (["fit", "cluster-center", "{few}", "-o", "x", "--clusters", "4"], "--clusters is 4"),
     "no source": (["fit", "center", "nosuch.npy", "-o", "x"], "nosuch.npy"),
     "nan in the corpus": (["fit", "center", "{nan}", "-o", "x"], "NaN"),
     "folder of something else": (["fit", "center", "{cone}", "-o", "{full}"], "not a saved repair"),
