@@ -149,7 +149,7 @@ def test_a_column_that_cannot_be_grouped_raises_an_error(table):
         isoscope.audit(table, by="depth")
     with pytest.raises(InputError, match="queries= and by= cannot be combined"):
         isoscope.audit(table, by="layer", queries=np.eye(8))
-    with pytest.raises(InputError, match="by has 3 entries but the store has 600 rows"):
+    with pytest.raises(InputError, match="by has 3 entries but table has 600 rows"):
         isoscope.audit(table, by=[1, 2, 3])
     with pytest.raises(InputError, match="by is empty in 1 of 600 rows, first in row 5"):
         isoscope.audit(table, by=[None if i == 5 else "a" for i in range(600)])

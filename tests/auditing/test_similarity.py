@@ -87,13 +87,13 @@ def test_command_audit_and_json_agree(X, sample, tmp_path, capsys):
     text = " ".join(str(found).split())
     for cosine, pairs, nearest in found.similarity.table():
         assert main(["similarity", str(path), f"{cosine}", "--sample", f"{sample}"]) == 0
-        said = capsys.readouterr().out
+        said = " ".join(capsys.readouterr().out.split())
         assert f"is above {spelled(pairs)} of the pairs" in said
         assert f"; for {spelled(nearest)} of the rows, even the nearest neighbor" in said
         assert f"{cosine:.2f} {format_percentage(pairs)} {format_percentage(nearest)}" in text
     for cosine in (-0.8, 0.13, 0.5, 0.8, 0.805, 0.9173, 0.97):
         assert main(["similarity", str(path), "--sample", f"{sample}", "--", f"{cosine}"]) == 0
-        said = capsys.readouterr().out
+        said = " ".join(capsys.readouterr().out.split())
         values = found.percentile(cosine), found.similarity.nearest_percentile(cosine)
         assert f"is above {spelled(values[0])} of the pairs" in said
         assert f"; for {spelled(values[1])} of the rows, even the nearest neighbor" in said

@@ -73,6 +73,11 @@ def test_every_task_prints_a_table_and_writes_its_files(task, folder, capsys):
         assert not repair.steps_
     if task == "nothing":
         assert "evidence is weak" in " ".join(captured.out.split())
+        command = f"isoscope advise corpus.parquet {' '.join(outputs)}"
+        assert captured.out.endswith(
+            f"Next:\n  {command} --pairs PAIRS\n  {command} --queries QUERIES --qrels QRELS\n"
+            f"  {command} --labels LABELS\n"
+        )
 
 
 def test_json_is_the_only_standard_output(folder, capsys):

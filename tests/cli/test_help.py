@@ -300,3 +300,19 @@ def test_completion_scripts_are_valid(shell, capsys, monkeypatch):
     assert f"complete_{shell}" in script
     if shutil.which(shell):
         subprocess.run([shell, "-n"], input=script, text=True, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("command", ["", "audit", "study", "study run"])
+def test_h_is_short_for_help(command, capsys):
+    printed = []
+    for option in ("-h", "--help"):
+        assert main([*command.split(), option]) == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+    assert "Usage: isoscope" in printed[0]
+
+
+@pytest.mark.parametrize("command", ["audit", "threshold"])
+def test_options_that_are_hardly_similar_are_not_suggested(command, capsys):
+    assert main([command, "a.npy", "--version"]) == 2
+    assert "did you mean" not in capsys.readouterr().err

@@ -77,7 +77,7 @@ def test_wrong_ids_are_one_line(search, capsys):
     assert main([*words, "--ids", "none"]) == 2
     assert "none" in capsys.readouterr().err
     assert main([*words, "--ids", "queries ids.txt"]) == 2
-    assert "40 entries but the store has 200 rows" in capsys.readouterr().err
+    assert "queries ids.txt has 40 entries but corpus.parquet has 200 rows" in capsys.readouterr().err
     assert main([*words, "--ids", "nr", "--columns", "ids=nr"]) == 2
     assert "--ids and --columns ids= are both set" in capsys.readouterr().err
 

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -194,11 +195,17 @@ def test_second_array_on_standard_input_is_an_error(cone, tmp_path):
 
 def test_demo_audits_the_bundled_vectors(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("isoscope.cli.demo.shutil.which", lambda name: name)
     assert main(["demo"]) == 0
     out = capsys.readouterr().out
     assert "1,750 × 384" in out
     assert "Next:" in out
     assert (tmp_path / "isoscope-demo.html").stat().st_size < 6e6
+    _, _, folder, *commands = out[out.index("Next:") :].splitlines()
+    assert max(map(len, commands)) <= 100
+    code = "import sys, pathlib; assert all(pathlib.Path(each).is_file() for each in sys.argv[2:])"
+    check = f'isoscope() {{ {shlex.quote(sys.executable)} -c {shlex.quote(code)} "$@"; }}'
+    assert subprocess.run(["bash", "-ec", f"{check}\n{folder}\n{commands[0]}"]).returncode == 0
 
 
 OLD_PAGE = '<!doctype html><meta name="generator" content="isoscope 0.1.0">'
@@ -537,3 +544,46 @@ def test_max_memory_applies_to_one_command(words, cone, tmp_path, capsys, monkey
     assert main([*words, "--max-memory", "much"]) == 2
     assert "'much'" in capsys.readouterr().err
     assert main(["convert", str(cone), str(tmp_path / "new.npy")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["threshold", "{}", "--false-matches", "0"], "--false-matches is 0.0: need a rate"),
+        (["threshold", "{}", "--f1"], "--f1 needs judgments: "),
+        (["threshold", "{}", "--f1"], "without them, pass --false-matches"),
+        (["fit", "whiten", "{}", "--components", "99", "-o", "repair"], "--components is 99 but the vectors have only"),
+        (["audit", "{}", "--seed", "-1"], "isoscope: --seed is -1: need a non-negative integer\n"),
+        (["audit", "{}", "--labels", "labels.txt"], "labels.txt has 2 entries but {} has 500 rows; pass one"),
+        (["advise", "{}", "--pairs", "pairs.csv"], "pass the ids (--ids, --query-ids with a column or a file)"),
+        (["threshold", "{}", "--pairs", "graded.csv"], "pass the lowest grade of a match as --match-from\n"),
+    ],
+)
+def test_errors_name_options_and_not_parameters_in_python(arguments, message, cone, monkeypatch, capsys):
+    monkeypatch.chdir(cone.parent)
+    Path("labels.txt").write_text("a\nb\n", encoding="utf-8")
+    Path("pairs.csv").write_text("id1,id2,score\n" + "".join(f"a,b{i},{i % 2}\n" for i in range(40)), encoding="utf-8")
+    Path("graded.csv").write_text("".join(f"{i},{i + 1},{i % 4}\n" for i in range(99)), encoding="utf-8")
+    assert main([each.replace("{}", cone.name) for each in arguments]) == 2
+    assert message.replace("{}", cone.name) in capsys.readouterr().err
+
+
+def test_notes_name_options_and_not_parameters_in_python(cone, capsys):
+    rows = np.load(cone)
+    rows[3] = 0
+    np.save(cone, rows)
+    labels = cone.with_name("labels.txt")
+    labels.write_text("a\nb\n" * 250, encoding="utf-8")
+    main(["threshold", str(cone), "--labels", str(labels)])
+    out = " ".join(capsys.readouterr().out.split())
+    assert "to drop it, pass --zeros drop." in out
+    assert "(CLI: " not in out
+
+
+def test_a_sketch_is_named_as_one(cone, capsys):
+    sketch = cone.with_suffix(".sketch")
+    assert main(["sketch", str(cone), "-o", str(sketch)]) == 0
+    assert main(["audit", str(sketch)]) == 2
+    error = capsys.readouterr().err
+    assert "is a sketch, which contains no rows: compare it with isoscope same" in error
+    assert ".npz" not in error

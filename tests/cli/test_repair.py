@@ -175,7 +175,7 @@ WRONG = {
         ["fit", "whiten", "{cone}", "-o", "x", "--components", "many"],
         "need auto or an integer",
     ),
-    "components below zero": (["fit", "whiten", "{cone}", "-o", "x", "--components", "-1"], "n_components is -1"),
+    "components below zero": (["fit", "whiten", "{cone}", "-o", "x", "--components", "-1"], "--components is -1"),
     "shrinkage is no share": (["fit", "whiten", "{cone}", "-o", "x", "--shrinkage", "2"], "shrinkage is 2.0"),
     "shrinkage is a word": (
         ["fit", "whiten", "{cone}", "-o", "x", "--shrinkage", "some"],
@@ -190,10 +190,10 @@ WRONG = {
     ),
     "more components than dimensions": (
         ["fit", "all-but-the-top", "{cone}", "-o", "x", "--components", "9"],
-        "n_components is 9",
+        "--components is 9",
     ),
     "fewer rows than components": (["fit", "all-but-the-top", "{few}", "-o", "x", "--components", "4"], "3 vectors"),
-    "fewer rows than clusters": (["fit", "cluster-center", "{few}", "-o", "x", "--clusters", "4"], "n_clusters is 4"),
+    "fewer rows than clusters": (["fit", "cluster-center", "{few}", "-o", "x", "--clusters", "4"], "--clusters is 4"),
     "no source": (["fit", "center", "nosuch.npy", "-o", "x"], "nosuch.npy"),
     "nan in the corpus": (["fit", "center", "{nan}", "-o", "x"], "NaN"),
     "folder of something else": (["fit", "center", "{cone}", "-o", "{full}"], "not a saved repair"),
@@ -255,6 +255,23 @@ def test_constant_vectors_are_repaired_but_cannot_be_compared(tmp_path, capsys):
     capsys.readouterr()
     assert main(["fix", "center", str(source), "-o", str(out)]) == 2
     assert re.search(r"out\.npy was written, but the comparison failed: .*are zero", capsys.readouterr().err)
+
+
+def test_interruption_after_the_file_was_replaced_names_it(cone, tmp_path, capsys, monkeypatch):
+    target = tmp_path / "fixed.npy"
+    target.touch()
+
+    def stop(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("isoscope.cli.repair.compare_held_out", stop)
+    assert main(["fix", "center", str(cone), "-o", str(target)]) == 130
+    replaced, message = capsys.readouterr().err.splitlines()
+    assert replaced.startswith(f"replaced: {target} (")
+    assert message == f"isoscope: interrupted; {target} is complete, other existing files are unchanged"
+    monkeypatch.setattr("isoscope.cli.repair._fit_repair", stop)
+    assert main(["fix", "center", str(cone), "-o", str(target)]) == 130
+    assert capsys.readouterr().err == "isoscope: interrupted; existing files are unchanged\n"
 
 
 def test_interrupted_apply_to_one_file_leaves_no_files(cone, tmp_path, capsys, monkeypatch):

@@ -273,10 +273,11 @@ def test_errors_of_libraries_without_memory(error, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("text", "plain"),
     [
-        ("→ as it is  0.8", "->as it is  0.8"),
+        ("→ as it is  0.8", "> as it is  0.8"),
         ("  Center    0.8", "  Center    0.8"),
         ("Standardize → Center", "Standardize ->Center"),
-        ("cosine ≥ 0.69  0.69 … 0.72  end", "cosine >=0.69  0.69 ~ 0.72  end"),
+        ("cosine ≥ 0.69  end", "cosine >=0.69  end"),
+        ("         → Subtract the mean", "         > Subtract the mean"),
         ("0.512 ± 0.013", "0.512 +-0.013"),
         ("▲ −0.001 ×10", "^ -0.001 x10"),
     ],
@@ -284,3 +285,27 @@ def test_errors_of_libraries_without_memory(error, monkeypatch, capsys):
 def test_ascii_output_keeps_tables_aligned(text, plain):
     assert text.encode("ascii", "isoscope-ascii").decode() == plain
     assert len(plain) == len(text)
+
+
+def test_ascii_intervals_are_as_wide_as_others(rows, monkeypatch):
+    printed = {}
+    for encoding in ("ascii", "utf-8"):
+        out = io.TextIOWrapper(io.BytesIO(), encoding)
+        monkeypatch.setattr(sys, "stdout", out)
+        assert main(["audit", rows]) == 0
+        out.flush()
+        printed[encoding] = out.buffer.getvalue().decode(encoding).splitlines()
+    assert "~" not in "".join(printed["ascii"])
+    pairs = [(a, b) for a, b in zip(printed["ascii"], printed["utf-8"], strict=True) if " … " in b]
+    assert pairs
+    assert [(a, b) for a, b in pairs if len(a) != len(b) or "..." not in a] == []
+
+
+def test_piped_output_has_no_blanks_at_the_ends_of_lines(rows, monkeypatch):
+    out = io.TextIOWrapper(io.BytesIO(), "utf-8")
+    monkeypatch.setattr(sys, "stdout", out)
+    assert main(["audit", rows]) == 0
+    out.flush()
+    lines = out.buffer.getvalue().decode().splitlines()
+    assert len(lines) > 20
+    assert [line for line in lines if line != line.rstrip()] == []

@@ -280,6 +280,34 @@ def test_equal_rows_on_both_sides_are_noted():
     assert not any("also among" in note for note in same(X[:200], X[200:]).notes)
 
 
+@pytest.mark.parametrize(
+    ("new", "answer"),
+    [(np.float16(X), "same"), (X[:, ::-1], "different"), (np.round(X * 100).astype(np.int8), "rescaled")],
+)
+def test_sources_of_one_length_suggest_matching_by_row_number(new, answer):
+    found = same(X, new)
+    assert (found.answer, found.evidence) == (answer, "rows")
+    assert "Both sources have 400 rows, but the rows were not matched" in found.paragraph
+    for text in (" ".join(str(found).split()), json.dumps(found.to_dict())):
+        assert "--pair rows" in text
+    for other in (same(X, new, pair="rows"), same(X[:200], X[200:399])):
+        assert "--pair rows" not in other.paragraph
+
+
+def test_an_auc_below_chance_is_explained():
+    assert "An AUC below 0.5 is typical of copies" in same(X, np.float16(X)).paragraph
+    assert "An AUC below 0.5" not in same(X[:200], X[200:]).paragraph
+
+
+@pytest.mark.parametrize("new", [X[:1], X[:10], X[:12]])
+def test_too_few_rows_on_one_side_are_not_called_few_on_both(new):
+    found = same(X, new)
+    rows = f"{len(new)} row{'s' if len(new) > 1 else ''}"
+    assert found.headline == (
+        f"This cannot be decided with {rows} on the smaller side; about 32 on each side would be enough."
+    )
+
+
 def test_equal_rows_in_the_same_order_are_matched_by_row_number():
     found = same(X, X.copy())
     assert (found.answer, found.evidence, found.compared) == ("same", "pairs", len(X))

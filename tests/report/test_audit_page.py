@@ -349,10 +349,11 @@ def test_page_names_the_one_command_that_reproduces_it(found):
     assert len(command("a.npy")) == 1
     (several,) = command("a.npy", "b.npy", "c.npy")
     assert several.startswith("isoscope audit a.npy b.npy c.npy ")
-    assert command("a.npy", "array", "c.npy") == []
-    repair = command("a.npy", "b.npy", held_out=HeldOutComparison("AllButTheTop()", 5, 5, 10))
-    assert repair == ["isoscope fix all-but-the-top a.npy -o b.npy --html report.html"]
-    assert command("a.npy", "b.npy", held_out=HeldOutComparison("Whiten(method='pca')", 5, 5, 10)) == []
+    (mixed,) = command("a.npy", "array", "c.npy")
+    assert mixed.startswith("isoscope.audit(&#x27;a.npy&#x27;, vectors_b, &#x27;c.npy&#x27;")
+    repair = "isoscope fix all-but-the-top a.npy -o b.npy --html report.html"
+    assert command("a.npy", "b.npy", held_out=HeldOutComparison("AllButTheTop()", 5, 5, 10, command=repair)) == [repair]
+    assert command("a.npy", "b.npy", held_out=HeldOutComparison("AllButTheTop()", 5, 5, 10)) == []
 
 
 def test_gauges_of_one_row_share_a_scale_with_numbers(found):

@@ -75,6 +75,19 @@ def test_advice_to_keep_the_original_vectors():
     assert "No repair was tested" in advice_paragraph(made([0], chosen=0))
 
 
+def test_the_best_repair_without_a_gain_is_said_to_change_nothing():
+    said = advice_paragraph(made([0, 0.0001, -0.1], chosen=0))
+    assert "The best of 2 repairs, Center, does not change it: the gain is +0.0001 (95% interval" in said
+    assert "changes it by" not in said
+
+
+def test_the_best_repair_is_said_to_make_other_measures_worse():
+    gains = [0, 0.005, -0.1]
+    worse = "Center, changes it by +0.005 (95% interval [−0.005, +0.015], corrected for testing 2 repairs). It makes "
+    assert f"{worse}V-measure significantly worse." in advice_paragraph(made(gains, chosen=0, others=[0, -0.1, 0]))
+    assert "It makes" not in advice_paragraph(made(gains, chosen=0, others=[0, 0, -0.1]))
+
+
 def test_gain_not_confirmed_by_splits_is_withheld():
     advice = made([0, 0.1], chosen=0, best=1, selections={"as it is": 12, "Center": 8})
     assert advice_headline(advice).endswith("the gain from Center in linear probe accuracy is not reliable.")

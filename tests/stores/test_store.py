@@ -108,7 +108,7 @@ def test_passed_values_become_columns(form, written, truth, rng):
     assert [v for batch in batches for v in batch.columns["labels"]] == labels
     np.testing.assert_array_equal(np.concatenate([b.columns["types"] for b in batches]), truth.labels + 0.5)
     assert store.column("labels", [999, 1, 1]).tolist() == [labels[999], labels[1], labels[1]]
-    with pytest.raises(InputError, match=f"labels has 99 entries but the store has {N:,} rows"):
+    with pytest.raises(InputError, match=f"labels has 99 entries but {store.name} has {N:,} rows"):
         open_store(written(form), labels=labels[:99])
 
 

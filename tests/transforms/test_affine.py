@@ -276,9 +276,9 @@ def test_numpy_scalars_are_accepted(rng):
 @pytest.mark.parametrize("repair", [AllButTheTop(), Whiten()], ids=repr)
 def test_single_row_raises(repair, rng):
     for one in (rng.standard_normal((1, 4)), Sketch.of(rng.standard_normal((1, 4)))):
-        with pytest.raises(InputError, match="needs at least 2 vectors, but got n_samples = 1"):
+        with pytest.raises(InputError, match="needs at least 2 vectors, but got 1 sample"):
             clone(repair).fit(one)
-    with pytest.raises(InputError, match="n_samples = 0"):
+    with pytest.raises(InputError, match="got 0 samples"):
         Center().fit(Sketch())
 
 

@@ -236,7 +236,7 @@ class Wrong(BySign):
         ({"n_clusters": 2.0}, "n_clusters is 2.0"),
         ({"n_clusters": "many"}, "n_clusters is 'many': need \"auto\""),
         ({"n_clusters": True}, "n_clusters is True"),
-        ({"n_clusters": 31}, "n_clusters is 31 but n_samples = 30"),
+        ({"n_clusters": 31}, "n_clusters is 31 but got 30 samples"),
         ({"clusterer": "dbscan"}, 'clusterer is \'dbscan\': need "kmeans", "gmm"'),
         ({"clusterer": KMeans}, "clusterer is the class KMeans: pass an instance"),
         ({"clusterer": object()}, "clusterer is a object, which lacks fit or predict"),

@@ -34,7 +34,7 @@ def test_clustered_repairs_need_the_class(repair, clusters, tmp_path):
 
 
 def test_non_repairs_raise(clusters, tmp_path):
-    with pytest.raises(InputError, match="cannot be read as a repair"):
+    with pytest.raises(InputError, match=r"nowhere is not a saved repair: it has no config\.json"):
         load_plain(tmp_path / "nowhere")
     Center().fit(clusters).save(tmp_path / "a")
     text = (tmp_path / "a" / "config.json").read_text(encoding="utf-8")

@@ -30,8 +30,8 @@ def check_seed(seed: Any, name: str = "seed") -> int:
         return int(sequence.generate_state(1, np.uint64)[0])
     except (TypeError, ValueError):
         raise ParameterError(
-            f"{name} is {seed!r}: need a non-negative integer, a sequence of such integers, None, "
-            "a numpy SeedSequence or a numpy Generator"
+            f"{name} is {seed!r}: need a non-negative integer (in Python also a sequence of such integers, None, "
+            "a numpy SeedSequence or a numpy Generator)"
         ) from None
 
 

@@ -193,7 +193,13 @@ def _describe_no_repair(advice: Advice) -> list[str]:
         many = len(others) > 1
         which = f"best of {len(others)} repairs" if many else "only repair tested"
         gain = _format_gain(advice, best[measure], corrected=many)
-        sentences = [f"{where}. The {which}, {best.name}, changes it by {gain}."]
+        if abs(best[measure].gain) < _MIN_EXPECTED_GAIN:
+            sentences = [f"{where}. The {which}, {best.name}, does not change it: the gain is {gain}."]
+        else:
+            sentences = [f"{where}. The {which}, {best.name}, changes it by {gain}."]
+        worse = {name: advice.measures[name] for name, score in best.scores.items() if score.verdict == "loss"}
+        if worse and measure not in worse:
+            sentences.append(f"It makes {join_words(list(worse.values()))} significantly worse.")
     losing = [trial for trial in others if trial[measure].verdict == "loss"]
     if losing:
         worst = min(losing, key=lambda trial: trial[measure].gain)

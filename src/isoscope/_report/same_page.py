@@ -20,7 +20,7 @@ from isoscope._report.html import (
     section,
     tag,
 )
-from isoscope._report.same_words import RELATION_NAMES, describe_reasons, same_headline
+from isoscope._report.same_words import RELATION_NAMES, describe_reasons, same_headline, where_rows_are
 from isoscope.auditing.finding import format_number
 from isoscope.auditing.mixed_spaces import (
     CLEAR_GAP,
@@ -90,7 +90,7 @@ def _render_heading(result: Sameness) -> Markup:
 def _describe_evidence(result: Sameness) -> str:
     return {
         "pairs": _count(result.compared, "matched row"),
-        "rows": f"{_count(result.compared, 'unmatched row')} on each side",
+        "rows": f"{_count(result.compared, 'unmatched row')}{where_rows_are(result)}",
         "sketches": "means and covariances",
         "dimensions": "the number of dimensions",
         "within": _count(result.compared, "row"),

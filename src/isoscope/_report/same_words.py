@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from isoscope._core.errors import plural
 from isoscope.auditing.finding import format_number
 from isoscope.auditing.mixed_spaces import CENTERED_PARTS
-from isoscope.comparing.two_sample import CLEAR_AUC
+from isoscope.comparing.two_sample import CLEAR_AUC, TEST_ROWS
 
 if TYPE_CHECKING:
     from isoscope.comparing.sameness import Sameness
@@ -82,16 +82,25 @@ def _format_share(result: Sameness) -> str:
 
 
 def _undecided(result: Sameness) -> str:
-    unit = {"pairs": "matched row", "within": "row"}.get(result.evidence, "row")
-    side = "" if result.evidence in ("pairs", "within") else " on each side"
-    text = f"This cannot be decided with {plural(result.compared, unit)}{side}"
+    is_one_set = result.evidence in ("pairs", "within")
+    unit = "matched row" if result.evidence == "pairs" else "row"
+    text = f"This cannot be decided with {plural(result.compared, unit)}{'' if is_one_set else where_rows_are(result)}"
     if result.decided_by == "broken_rows":
         return "This cannot be decided from the sketches, because a few rows hold most of the variance."
     if result.decided_by == "centered":
         return f"This cannot be decided, because {CENTERED_PARTS}. Examine the vectors before they are centered."
     if result.enough is None:
         return f"{text}."
-    return f"{text}; about {result.enough:,} would be enough."
+    if is_one_set:
+        return f"{text}; about {result.enough:,} would be enough."
+    each = "" if text.endswith(" on each side") else " on each side"
+    return f"{text}; about {result.enough:,}{each} would be enough."
+
+
+def where_rows_are(result: Sameness) -> str:
+    """Return the words for the side that has as many unmatched rows as were compared."""
+    is_equal = result.n_old == result.n_new or result.compared == min(TEST_ROWS, result.settings.sample)
+    return " on each side" if is_equal else " on the smaller side"
 
 
 def same_paragraph(result: Sameness) -> str:
@@ -213,26 +222,49 @@ def _describe_transformation(result: Sameness) -> str:
 
 
 def _describe_rows(result: Sameness) -> str:
+    return " ".join(filter(None, [_describe_samples(result), _describe_equal_sizes(result)]))
+
+
+def _describe_equal_sizes(result: Sameness) -> str:
+    """Return how to match the rows of two sources of the same length, which may hold the same rows."""
+    if result.n_old != result.n_new:
+        return ""
+    return (
+        f"Both sources have {plural(result.n_old, 'row')}, but the rows were not matched. If they are the same rows in "
+        'the same order, --pair rows (in Python: pair="rows") compares them row by row.'
+    )
+
+
+def _describe_samples(result: Sameness) -> str:
     if result.auc is None:
         return ""
+    below = (
+        " An AUC below 0.5 is typical of copies of the same rows on both sides: a held-out row resembles its copy on "
+        "the other side."
+        if (result.auc_high or 0.0) < 0.5
+        else ""
+    )
     auc = f"{result.auc:.2f} (95% interval {result.auc_low:.2f} to {result.auc_high:.2f})"
     rate = f"{result.error_rate or 0:.0%}"
     if result.answer == "same":
         return (
             f"A classifier cannot tell held-out old rows from new ones: its AUC is {auc}, and 0.5 is chance. The tests "
             f"of the means and second moments find no difference either. With this many rows, they would have "
-            f"detected an AUC of {CLEAR_AUC:g}; they can miss smaller differences."
+            f"detected an AUC of {CLEAR_AUC:g}; they can miss smaller differences.{below}"
         )
     if result.answer == "undecided":
-        return f"The tests find no difference, but they could miss a changed model. The AUC of a classifier is {auc}."
+        return (
+            "The tests find no difference, but they could miss a changed model. The AUC of a classifier is "
+            f"{auc}.{below}"
+        )
     decisive = next((test for test in result.tests if test.name == result.decided_by), None)
     reason = "" if decisive is None else f"The test of the {decisive.title} decided (p = {decisive.p_value:.2g}). "
     kind = ""
     if result.answer in ("rescaled", "shifted"):
         kind = f"With {_describe_transformation(result)}, no difference remains. "
     return (
-        f"{reason}{kind}A classifier tells held-out old rows from new ones with an AUC of {auc}. All tests together "
-        f"raise a false alarm in at most {rate} of cases."
+        f"{reason}{kind}A classifier tells held-out old rows from new ones with an AUC of {auc}.{below} All tests "
+        f"together raise a false alarm in at most {rate} of cases."
     )
 
 

@@ -162,14 +162,17 @@ def _summarize_comparison(content: Mapping[str, Any], given: Mapping[str, Any]) 
 
 def _summarize_advice(content: Mapping[str, Any], given: Mapping[str, Any]) -> Summary:
     task, source = content["task"], given["source"]
-    if is_label_free_measure(task["measure"]):
+    is_label_free = is_label_free_measure(task["measure"])
+    if is_label_free:
         limits = "Without pairs, queries or labels this evidence is weak: it does not show that search gets better."
     else:
         listed = join_words(list(task["measures"].values()))
         examples = f"{task['examples']:,} {PLURALS[task['example']]}"
         limits = f"It holds for {listed} on {examples} like these, and not for other tasks or models."
     options = _pick(given, (*_TASK_OPTIONS, "measure", "metric"))
-    if content["choice"] == content["trials"][0]["name"]:
+    if is_label_free:
+        following = _command("advise", source, **options, pairs="PAIRS")
+    elif content["choice"] == content["trials"][0]["name"]:
         task_options = _pick(given, _TASK_OPTIONS)
         following = _command("threshold", source, **task_options)
     elif "output" in given:

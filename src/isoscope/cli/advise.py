@@ -48,6 +48,7 @@ from isoscope.cli.session import (
     STDOUT,
     InterruptibleProgressBar,
     check_address_space,
+    cli_form,
     command_arguments,
     remove_secrets,
     report_written,
@@ -102,6 +103,7 @@ def advise(
     The recommendation is the simplest repair that improves the task significantly. Give --pairs, or --queries and
     --qrels, or --labels; without any of them the evidence is weak.
     """
+    from isoscope._report.narrate import is_label_free
     from isoscope._report.terminal import render_advice
     from isoscope.advising.advise import advise as run_advise
 
@@ -134,6 +136,7 @@ def advise(
         report_written(output)
     if json == STDOUT:
         return
+    advice.notes[:] = map(cli_form, advice.notes)
     show(render_advice(advice))
     print("\nNext:")
     searched = None if queries is None else _name_source(queries)
@@ -141,11 +144,15 @@ def advise(
     same_rows = {"--columns": ",".join(columns or []), "--ids": ids, "--layer": layer}
     policies = {"--missing": missing.value, "--zeros": zeros.value}
     policy = {name: value for name, value in policies.items() if value == "drop"}
-    if advice.leaves_vectors_unchanged:
+    repeated = remove_secrets(resume_command(), command_arguments)
+    if is_label_free(advice):
+        for inputs in (["--pairs", "PAIRS"], ["--queries", "QUERIES", "--qrels", "QRELS"], ["--labels", "LABELS"]):
+            print(f"  {repeated} {' '.join(inputs)}")
+    elif advice.leaves_vectors_unchanged:
         words = _repeat_options({**task, **same_rows, **policy})
         print(f"  {_join_command('threshold', _name_source(source), *words)}")
     elif output is None:
-        print(f"  {remove_secrets(resume_command(), command_arguments)} -o repair")
+        print(f"  {repeated} -o repair")
     else:
         print(_apply_command(output, source, "repaired", _repeat_options({**same_rows, **policy})))
         if queries is not None:

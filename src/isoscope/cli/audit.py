@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -487,9 +486,6 @@ def _report_cosines(
         content = {"schema": "isoscope.similarity/1", "isoscope": __version__, "of": of, "cosines": ranks}
         write_json_output({**content, "notes": list(notes)}, json)
     if json != STDOUT:
-        if not sys.stdout.isatty():
-            print("\n".join([*sentences, *notes]))  # a line for each cosine, for other programs
-            return
         from rich.console import Group
 
         from isoscope._report.terminal import Paragraph

@@ -48,6 +48,7 @@ from isoscope.cli.session import (
     FAIL_ON_REACHED,
     STDOUT,
     InterruptibleProgressBar,
+    cli_form,
     command_arguments,
     print_message,
     remove_secrets,
@@ -164,6 +165,7 @@ def compress(
         result.save(output)
         report_written(output, replaced=replaced)
     if json != STDOUT:
+        result.notes[:] = map(cli_form, result.notes)
         show(render_compression(result))
         if result.chosen is not None and output is None:
             print(f"\nNext:\n  {remove_secrets(resume_command(), command_arguments)} -o quantizer")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -48,6 +50,10 @@ def demo(
         command = "isoscope" if shutil.which("isoscope") else sys.argv[0]
         show(Text("\nNext:", "bold"))
         print(f"  open {html} in a browser; rotate the plot and hover over its points")
-        print(f"  {command} audit {path} {path.with_name(_SECOND)}")
-        print(f"  {command} advise {path} --labels label")
+        first, second = str(path), str(path.with_name(_SECOND))
+        if os.name != "nt":  # the shells of Windows set variables in different ways
+            print(f"  demo={shlex.quote(str(path.parent))}")
+            first, second = f'"$demo/{_FIRST}"', f'"$demo/{_SECOND}"'
+        print(f"  {command} audit {first} {second}")
+        print(f"  {command} advise {first} --labels label")
         print(f"  {command} audit YOUR_VECTORS.npy --html report.html")

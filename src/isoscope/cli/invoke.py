@@ -19,10 +19,11 @@ from isoscope.cli.session import (
     Interruption,
     address_space,
     cli_form,
+    describe_interruption,
     interrupted,
     mute_stdout,
 )
-from isoscope.cli.usage import describe_usage_error
+from isoscope.cli.usage import describe_usage_error, name_option
 
 _DISK_FULL_MESSAGES = ("No space left on device", "PytorchStreamWriter failed writing file")
 """Messages of libraries that report a full disk with an error other than OSError."""
@@ -67,16 +68,21 @@ def run_command(parser: Any, arguments: Sequence[str]) -> int:
     return code
 
 
-def describe_error(error: BaseException) -> tuple[str, int]:
-    """Return the message and the exit code for an error."""
+def describe_error(error: BaseException, parser: Any = None, arguments: Sequence[str] = ()) -> tuple[str, int]:
+    """Return the message and the exit code for an error.
+
+    With the parser of all commands and the arguments of the command line, the message names options instead of the
+    parameters of functions.
+    """
     if isinstance(error, Interruption):
         return f"interrupted; {error}", INTERRUPTED
     if isinstance(error, KeyboardInterrupt) or interrupted.is_set():  # a library may raise another error instead
-        return "interrupted; existing files are unchanged", INTERRUPTED
+        return describe_interruption(), INTERRUPTED
     if _is_out_of_memory(error):
         return _describe_lack_of_memory(error), BAD_INPUT
     if isinstance(error, InputError):
-        return cli_form(str(error)), BAD_INPUT
+        message = cli_form(str(error))
+        return message if parser is None else name_option(message, parser, arguments), BAD_INPUT
     if isinstance(error, OSError):
         return _describe_os_error(error), BAD_INPUT
     if match := _OS_ERROR.search(str(error)):

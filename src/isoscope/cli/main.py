@@ -23,6 +23,7 @@ from isoscope.cli.session import (
     print_note,
     print_safely,
     report_warnings,
+    written_files,
 )
 
 _EXAMPLES = write_examples(
@@ -44,6 +45,7 @@ app = typer.Typer(
     cls=HelpfulGroup,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
     epilog=_EPILOG,
 )
 for _module in (demo, audit, stores, advise, threshold, compress, same, repair, embed, finetune, study, mcp):
@@ -76,6 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
     if debug:
         arguments = ["--debug", *(argument for argument in arguments if argument != "--debug")]
     command_arguments[:] = arguments
+    written_files.clear()
     with handle_signals(), print_safely():
         try:
             with report_warnings():
@@ -84,7 +87,7 @@ def main(arguments: list[str] | None = None) -> int:
             mute_stdout()
             return 0
         except (Exception, KeyboardInterrupt) as error:
-            message, code = describe_error(error)
+            message, code = describe_error(error, _parser(), arguments)
             return _fail(message, code, debug)
 
 

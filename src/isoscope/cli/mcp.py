@@ -12,7 +12,7 @@ import typer
 
 from isoscope._core.errors import MissingExtra, NotFoundError
 from isoscope.cli.help import AGENTS, command
-from isoscope.cli.session import INTERRUPTED, handle_signals, interrupted, print_message
+from isoscope.cli.session import INTERRUPTED, describe_interruption, handle_signals, interrupted, print_message
 
 if TYPE_CHECKING:
     from mcp.server import Server
@@ -91,7 +91,7 @@ def mcp(
 def _leave(number: int, frame: object) -> None:
     """End the server on a signal; raising an error instead would wait for the next line of the client."""
     interrupted.set()
-    print_message("interrupted; existing files are unchanged")
+    print_message(describe_interruption())
     _end_commands(INTERRUPTED)
     os._exit(INTERRUPTED)
 

@@ -56,7 +56,6 @@ from isoscope.cli.session import (
     Interruption,
     check_address_space,
     print_message,
-    print_note,
     report_dropped,
     report_written,
     write_json_output,
@@ -315,7 +314,7 @@ def fix(
             report_written(save)
         replaced = is_existing_file(target)
         count = _write_repaired(fitted, store, target, vectors_only=vectors_only, restart=restart, engine=running)
-        print_note(f"{'replaced' if replaced else 'written'}: {target} ({plural(count, 'vector')})")
+        report_written(target, replaced=replaced, detail=f" ({plural(count, 'vector')})")
     name = target.name if isinstance(target, Path) else target.redacted
     try:
         audits, held_out = compare_held_out(_build_repair(method, options), store, name, written=rows)

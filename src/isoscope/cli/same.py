@@ -41,6 +41,7 @@ from isoscope.cli.session import (
     FAIL_ON_REACHED,
     STDOUT,
     InterruptibleProgressBar,
+    cli_form,
     report_written,
     show,
     write_result,
@@ -151,6 +152,7 @@ def same(
         )
     write_result(result, html, json)
     if json != STDOUT:
+        result.notes[:] = map(cli_form, result.notes)
         show(render_same(result))
     if not result:
         raise typer.Exit(FAIL_ON_REACHED)

@@ -22,6 +22,7 @@ from isoscope._io.progress import Progress, ProgressBar
 
 if TYPE_CHECKING:
     from isoscope._render import Result
+    from isoscope.stores.databases.address import Address
     from isoscope.stores.store import Store
 
 FAIL_ON_REACHED, BAD_INPUT, INTERNAL, INTERRUPTED = 1, 2, 3, 130
@@ -38,6 +39,9 @@ interrupted = Event()
 command_arguments: list[str] = []
 """The arguments of the running command."""
 
+written_files: list[str] = []
+"""The files that the running command has written or replaced."""
+
 progress_listeners: list[Progress] = []
 """Functions that are called with the progress of the running command, in addition to its progress bar."""
 
@@ -49,10 +53,14 @@ class Interruption(Exception):
 _MIN_ADDRESS_SPACE = 400 * 10**6  # bytes; at least numpy, numba and pyarrow are loaded
 KMEANS_ADDRESS_SPACE = 1_100 * 10**6
 """The address space in bytes that scikit-learn's k-means needs; with less, it can loop forever instead of failing."""
+_CLI = r"(?:CLI|on the command line): "
 _TWO_FORMS = re.compile(
-    r'\b(?:\w+=(?:"[^"]*"|\w+)|(\w+)(?= \(CLI: --\1\))) \((?:CLI|on the command line): (--[^()]+)\)'
+    rf'\b\w+=(?:"[^"]*"|\w+)? \({_CLI}(?P<value>--[^()]+)\)'  # missing="drop" (CLI: --missing drop)
+    rf"|\b(?P<name>\w+) \({_CLI}(?P<option>--[\w-]+)\)"  # match_from (CLI: --match-from)
+    rf"|\((?:[^();]*=[^();]*; )?{_CLI}(?P<other>[^()]+)\)"  # (ids=; CLI: --ids)
+    r"| \(in Python[^()]*\)"
 )
-"""An option in Python, followed by its form on the command line."""
+"""An option in Python, and its form on the command line."""
 _MIN_SECRET = 4  # shorter texts would also be removed from ordinary words
 
 _ASCII = str.maketrans(
@@ -69,13 +77,14 @@ _ASCII = str.maketrans(
 def _encode_as_ascii(error: UnicodeError) -> tuple[str | bytes, int]:
     """Replace a character that an encoding lacks: symbols and digits by ASCII, letters by escapes.
 
-    Tables stay aligned: a mark of two characters also replaces the space after it, and the mark between the ends of an
-    interval is replaced by one character.
+    Tables stay aligned: an arrow at the start of a line becomes one character, and another mark of two characters also
+    replaces the space after it.
     """
     assert isinstance(error, UnicodeEncodeError)
     mark, after = error.object[error.start], error.object[error.start + 1 : error.start + 2]
-    if mark == "…" and after == " " and error.object[error.start - 1 : error.start] == " ":
-        return "~", error.start + 1
+    before = error.object[error.object.rfind("\n", 0, error.start) + 1 : error.start]
+    if mark == "→" and after == " " and not before.strip():
+        return ">", error.start + 1
     text = mark.translate(_ASCII)
     text = "".join(str(unicodedata.digit(each, each)) for each in text)  # anisotropy₁
     plain = text.encode("ascii", "backslashreplace").decode()
@@ -225,9 +234,18 @@ def print_message(message: str) -> None:
     print_note(f"isoscope: {' '.join(message.split())}")
 
 
-def report_written(path: Path, *, replaced: bool = False) -> None:
+def report_written(path: Path | Address, *, replaced: bool = False, detail: str = "") -> None:
     """Print to standard error that a file was written, or that it replaced an earlier one."""
-    print_note(f"{'replaced' if replaced else 'written'}: {path}")
+    written_files.append(str(path))
+    print_note(f"{'replaced' if replaced else 'written'}: {path}{detail}")
+
+
+def describe_interruption() -> str:
+    """Return the message for an interruption, with the files that the command had already written."""
+    if not written_files:
+        return "interrupted; existing files are unchanged"
+    complete = "is" if len(written_files) == 1 else "are"
+    return f"interrupted; {' and '.join(written_files)} {complete} complete, other existing files are unchanged"
 
 
 def cli_form(message: str) -> str:
@@ -237,8 +255,19 @@ def cli_form(message: str) -> str:
     'drop such rows with --missing drop'
     >>> cli_form("so raise sample (CLI: --sample)")
     'so raise --sample'
+    >>> cli_form("pass the ids (ids=; CLI: --ids with a column or a file)")
+    'pass the ids (--ids with a column or a file)'
     """
-    return _TWO_FORMS.sub(r"\2", message)
+
+    def replace(match: re.Match[str]) -> str:
+        value, name, option, other = match.group("value", "name", "option", "other")
+        if value is not None:
+            return value
+        if option is not None:
+            return option if option == f"--{name.replace('_', '-')}" else f"{name} ({option})"
+        return "" if other is None else f"({other})"
+
+    return _TWO_FORMS.sub(replace, message)
 
 
 def print_note(text: str) -> None:
@@ -294,9 +323,26 @@ def show(renderable: Any, *, width: int | None = None) -> None:
     try:
         with _name_stdout():
             console = PipeConsole(file=out, highlight=False, markup=False, width=width)
-            console.print(EscapedControls(renderable), crop=False)  # long lines of code must stay complete
+            with console.capture() as printed:
+                console.print(EscapedControls(renderable), crop=False)  # long lines of code must stay complete
+            text = printed.get()
+            if not console.is_terminal:
+                text = "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+            if not _encodes(console.file, "…"):
+                text = text.replace(" … ", "...")  # as wide as before, so that tables stay aligned
+            console.file.write(text)
+            console.file.flush()
     except BrokenPipeError:
         mute_stdout()
+
+
+def _encodes(stream: Any, text: str) -> bool:
+    """Return whether the encoding of a stream contains a text."""
+    try:
+        text.encode(getattr(stream, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _encodes_unicode(stream: Any) -> bool:

@@ -43,6 +43,7 @@ from isoscope.cli.session import (
     FAIL_ON_REACHED,
     STDOUT,
     InterruptibleProgressBar,
+    cli_form,
     show,
     write_result,
 )
@@ -156,6 +157,7 @@ def threshold(
         )
     write_result(found, html, json)
     if json != STDOUT:
+        found.notes[:] = map(cli_form, found.notes)
         show(render_threshold(found))
     if found.verdict != "cut":
         raise typer.Exit(FAIL_ON_REACHED)

@@ -6,12 +6,15 @@ import difflib
 import itertools
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from isoscope.cli.help import read_examples
 
 _QUOTED = re.compile(r"'([^']*)'")
 _EXTRA_ARGUMENTS = re.compile(r"extra arguments?(?:\(s\))? \((.*)\)")
+_PARAMETER = re.compile(r"(?:n_)?(\w+) (?=is |has |needs )")
+_LEAST_SIMILARITY, _LEAST_OPTION_SIMILARITY = 0.6, 0.75  # all options have the dashes in common
 _MIN_PREFIX = 3  # characters; shorter prefixes fit many options
 
 
@@ -67,7 +70,8 @@ def _join_choices(choices: Sequence[str]) -> str:
 def _suggest(word: str, names: Iterable[str]) -> str:
     """Return a question that suggests the most similar name, or nothing."""
     near = [name for name in names if name.startswith(word)] if len(word) >= _MIN_PREFIX else []
-    near = near or difflib.get_close_matches(word, list(names), n=1)
+    least = _LEAST_OPTION_SIMILARITY if word.startswith("--") else _LEAST_SIMILARITY
+    near = near or difflib.get_close_matches(word, list(names), n=1, cutoff=least)
     return f" (did you mean {near[0]}?)" if near else ""
 
 
@@ -100,6 +104,23 @@ def _describe_bad_value(error: Any, path: list[str], command: Any, arguments: Se
         if word in message:
             return f"{name}: need {needed}"
     return f"{name}: {message.rstrip('.')}"
+
+
+def name_option(message: str, parser: Any, arguments: Sequence[str]) -> str:
+    """Return a message that starts with the name of a parameter in Python with the option instead.
+
+    The entries of a file are named by the file.
+    """
+    start = _PARAMETER.match(message)
+    _, command = _find_command(parser, arguments)
+    options = {each.name: each for each in command.params if each.param_type_name == "option"}
+    if start is None or start[1] not in options:
+        return message
+    option, rest = options[start[1]], message[start.end() :]
+    value = _find_value(option.opts, arguments)
+    if value is not None and rest.startswith("has ") and Path(value).is_file():
+        return f"{value} {rest}"
+    return f"{max(option.opts, key=len)} {rest}"
 
 
 def _find_value(names: Sequence[str], arguments: Sequence[str]) -> str | None:

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from isoscope.sketching.sketch import Sketch
     from isoscope.stores.sampling import Sample
 
+_ENOUGH_ROWS = 4 * MIN_ROWS  # on each side; estimates from few rows can be too low
 _LISTED_IDS = 1_000
 _NEIGHBOR_ROWS = 2_000  # matched rows whose neighbors are compared
 _BROKEN, _BROKEN_SHARE = (
@@ -342,7 +343,7 @@ def _compare_samples(result: Sameness, old: Side, new: Side, engine: Engine, pro
     units = [len(part) if own is None else len(np.unique(own)) for part, own in zip(rows, groups, strict=True)]
     result.evidence, result.compared = "rows", min(map(len, rows))
     if min(units) < MIN_ROWS:
-        result.answer, result.enough = "undecided", 4 * MIN_ROWS
+        result.answer, result.enough = "undecided", _ENOUGH_ROWS
         return
     _check_rows(old, rows[0])
     _check_rows(new, rows[1])
@@ -429,7 +430,7 @@ def _compare_sketches(result: Sameness, old: Side, new: Side, engine: Engine, pr
     sketches = [read_sketch(side, settings.missing, settings.zeros, engine, progress) for side in (old, new)]
     result.evidence, result.compared = "sketches", min(sketch.n for sketch in sketches)
     if result.compared < MIN_ROWS:
-        result.answer, result.enough = "undecided", 4 * MIN_ROWS
+        result.answer, result.enough = "undecided", _ENOUGH_ROWS
         return
     if _is_constant(result, *(sketch.scatter for sketch in sketches)):
         return
@@ -469,7 +470,7 @@ def _decide(result: Sameness, found: Comparison, n: int) -> None:
             found.tests, key=lambda test: (test.p_value or 0.0, -test.value / abs(test.limit or 1))
         ).name
     elif n < found.enough:
-        result.answer, result.enough = "undecided", found.enough
+        result.answer, result.enough = "undecided", max(found.enough, _ENOUGH_ROWS)
     else:
         result.answer = "same"
         result.decided_by = "classifier" if found.auc is not None else "covariances"

@@ -312,7 +312,7 @@ def _import_distributed() -> Any:
     try:
         import distributed
     except ImportError as error:
-        raise MissingExtra('engine="dask" needs Dask\'s distributed: pip install "isoscope[dask]"') from error
+        raise MissingExtra('Dask\'s distributed is not installed: pip install "isoscope[dask]"') from error
     return distributed
 
 

@@ -432,7 +432,7 @@ def _reraise_as_input_error(where: str) -> Iterator[None]:
                     "if it is damaged, copy it again; otherwise, write it in smaller parts"
                 ) from error
             raise MemoryError(f"{where}: {what}") from error
-        raise FileFormatError(f"{where} cannot be read: {what}; copy or write it again") from error
+        raise FileFormatError(f"{where} cannot be read: {what.rstrip('.')}; copy or write it again") from error
 
 
 def _numpy_dtype(kind: Any) -> np.dtype[Any]:

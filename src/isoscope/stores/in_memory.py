@@ -172,7 +172,7 @@ def check_rows(shape: tuple[int, ...], dtype: np.dtype, where: str) -> None:
     """Raise an error unless the array has shape (n, d), at least one row, and real numbers."""
     if dtype.kind not in "fiu":
         what = {"b": "booleans", "O": "objects", "c": "complex numbers"}.get(dtype.kind, f"values of dtype {dtype}")
-        raise ParameterError(f"{where} contains {what}: need real numbers (float16, float32 or float64)")
+        raise ParameterError(f"{where} contains {what}: need integers or floating-point numbers")
     if len(shape) != 2:
         advice = {
             1: "; for a single vector, pass X.reshape(1, -1)",

@@ -318,6 +318,11 @@ def _format(path: Path, start: bytes) -> str:
         raise FileFormatError(
             f"{path} is compressed with gzip, which is supported only for {', '.join(_TEXT)}: rename or decompress it"
         )
+    if by_name == ".sketch":
+        raise FileFormatError(
+            f"{path} is a sketch, which contains no rows: compare it with isoscope same, fit a repair to it in "
+            "Python, or pass the vectors themselves"
+        )
     known = ", ".join(_OPENERS)
     ending = f"the unknown extension {by_name}" if by_name else "no extension"
     raise FileFormatError(f"{path} has {ending}, and its first bytes match no known format: need one of {known}")

@@ -350,7 +350,7 @@ class Store(Displayed, ABC):
         plain, missing = fill_missing(values, role) if self._required is not None else plain_values(values, role)
         if len(plain) != len(self):
             raise ShapeError(
-                f"{role} has {plural(len(plain), 'entry')} but the store has {plural(len(self), 'row')}; "
+                f"{role} has {plural(len(plain), 'entry')} but {self.name} has {plural(len(self), 'row')}; "
                 "pass one entry per row"
             )
         other = copy.copy(self)

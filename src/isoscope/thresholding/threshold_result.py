@@ -85,7 +85,7 @@ class ThresholdSettings:
             if getattr(self, name):
                 raise ParameterError(
                     f"{name} needs judgments: pass pairs, queries with qrels, or labels; without them, pass "
-                    "false_matches"
+                    "false_matches (CLI: --false-matches)"
                 )
         return DEFAULT_RATE if self.false_matches is None else self.false_matches
 

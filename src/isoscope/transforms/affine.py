@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, OneToOneFeatureMixin
 from sklearn.utils.validation import check_is_fitted
 
-from isoscope._core.errors import ParameterError, ShapeError, TooFewRowsError
+from isoscope._core.errors import ParameterError, ShapeError, TooFewRowsError, plural
 from isoscope.engines.engine import sketch
 from isoscope.sketching.sketch import Sketch
 from isoscope.transforms.maps import AFFINE_MAPS, subtract
@@ -77,7 +77,7 @@ class AffineRepair(Repair):
     def _learn_from(self, total: Sketch, directions: Callable[[], Directions] | None = None) -> Self:
         if total.n < self._least_rows:
             raise TooFewRowsError(
-                f"{type(self).__name__} needs at least {self._least_rows} vectors, but got n_samples = {total.n}"
+                f"{type(self).__name__} needs at least {self._least_rows} vectors, but got {plural(total.n, 'sample')}"
             )
         self._learn(total, directions or (lambda: principal_directions(total)))
         self.sketch_ = total

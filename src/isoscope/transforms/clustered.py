@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from isoscope._core.arrays import accumulator_dtype, asarray_like, take, tiles, to_numpy
-from isoscope._core.errors import ParameterError, ShapeError, TooFewRowsError
+from isoscope._core.errors import ParameterError, ShapeError, TooFewRowsError, plural
 from isoscope._core.memory import limit_sample_size
 from isoscope._core.threads import map_in_threads, run_all, single_threaded_blas
 from isoscope.engines.engine import SampleTally, open_engine
@@ -221,8 +221,8 @@ class ClusterCenter(OneToOneFeatureMixin, Repair):  # type: ignore[misc]
         most = _AUTO[-1] + 1 if self.n_clusters == "auto" else int(self.n_clusters)
         if self.n_clusters != "auto" and most > len(X):
             raise TooFewRowsError(
-                f"n_clusters is {most} but n_samples = {len(X)}: need at least one vector per cluster; use fewer "
-                "clusters"
+                f"n_clusters is {most} but got {plural(len(X), 'sample')}: need at least one vector per cluster; use "
+                "fewer clusters"
             )
         different: set[bytes] = set()
         for row in X:

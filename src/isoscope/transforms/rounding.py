@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from isoscope._core.arrays import blocks
-from isoscope._core.errors import ParameterError, TooFewRowsError
+from isoscope._core.errors import ParameterError, TooFewRowsError, plural
 
 CENTROIDS = 256
 """The number of centroids per subvector in product quantization; the code of a subvector is one byte."""
@@ -220,7 +220,7 @@ class ProductRounding(Rounding):
         """Return the centroids of every subvector, which k-means learns from a sample of the rows."""
         if len(Z) < CENTROIDS:
             raise TooFewRowsError(
-                f"product quantization learns {CENTROIDS} centroids, but got n_samples = {len(Z)}: need at least "
+                f"product quantization learns {CENTROIDS} centroids, but got {plural(len(Z), 'sample')}: need at least "
                 f"{CENTROIDS} rows"
             )
         if self.width % self.code_size:

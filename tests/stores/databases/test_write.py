@@ -1,11 +1,12 @@
 """Errors that are raised before a database is changed."""
 
 import os
+import sys
 
 import numpy as np
 import pytest
 
-from isoscope._core.errors import InputError
+from isoscope._core.errors import InputError, MissingExtra
 from isoscope.stores.databases.address import parse_address
 from isoscope.stores.databases.write import write_to_database
 from isoscope.stores.open import open_store
@@ -16,6 +17,17 @@ def test_iterator_of_batches_raises():
     store = open_store(np.eye(3))
     with pytest.raises(InputError, match="store"):
         write_store(store.batches(), "lancedb:library#docs")
+
+
+@pytest.mark.parametrize(
+    ("kind", "package", "extra"),
+    [("lancedb", "lancedb", "lancedb"), ("chroma", "chromadb", "chroma")],
+)
+def test_missing_extra_is_named_before_the_folder_is_checked(kind, package, extra, tmp_path, monkeypatch):
+    (tmp_path / "notes.txt").touch()
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtra, match=rf'pip install "isoscope\[{extra}\]"'):
+        write_store(np.eye(3), f"{kind}:{tmp_path}#docs")
 
 
 @pytest.mark.parametrize("kind", ["qdrant", "lancedb", "chroma"])

@@ -158,17 +158,23 @@ class LanceStore(ArrowStore):
             yield self._pieces.rows(names, indices[part]), indices[part]
 
 
-def _connect(address: Address) -> Any:
+def _import_lancedb() -> Any:
     try:
         import lancedb
     except ImportError as error:
         raise MissingExtra('lancedb is not installed: pip install "isoscope[lancedb]"') from error
+    return lancedb
+
+
+def _connect(address: Address) -> Any:
+    lancedb = _import_lancedb()
     with _translate_errors(address):
         return lancedb.connect(address.place if _URL.match(address.place) else expand_user(address.place))
 
 
 def _open_table(address: Address, *, reading: bool) -> Any:
     """Return the table, or None if it does not exist."""
+    _import_lancedb()
     if not _URL.match(address.place):
         check_folder(address, _has_tables, "LanceDB", reading=reading)
     database = _connect(address)
