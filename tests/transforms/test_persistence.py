@@ -217,8 +217,8 @@ DAMAGE = {
     ),
     "a mean too few": (lambda f: change(f, tensors={"means_": np.zeros((2, 8))}), "different numbers of clusters"),
     "NaN": (lambda f: change(f, tensors={"means_": np.full((3, 8), np.nan)}), "means_ contains NaN"),
-    "no numbers": (lambda f: (f / "model.safetensors").unlink(), "No such file or directory"),
-    "no words": (lambda f: (f / "config.json").unlink(), "No such file or directory"),
+    "no numbers": (lambda f: (f / "model.safetensors").unlink(), "it has no model.safetensors"),
+    "no words": (lambda f: (f / "config.json").unlink(), "it has no config.json"),
     "half the numbers": (
         lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:-9]),
         "is not a complete repair: SafetensorError",
@@ -226,7 +226,7 @@ DAMAGE = {
     "half the words": (lambda f: (f / "config.json").write_text('{"format": "isos'), "is not a complete repair"),
     "no text": (lambda f: (f / "config.json").write_bytes(b"\xff\xfe\x00"), "is not a complete repair"),
     "a list": (lambda f: (f / "config.json").write_text("[]"), "does not contain an isoscope repair"),
-    "nothing": (shutil.rmtree, "No such file or directory"),
+    "nothing": (shutil.rmtree, "is not a saved repair"),
     "a file": (lambda f: (shutil.rmtree(f), f.write_text("mine")), "Not a directory"),
 }
 

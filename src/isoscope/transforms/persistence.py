@@ -197,8 +197,8 @@ def reraise_as_input_error(folder: str | os.PathLike[str]) -> Iterator[None]:
         raise
     except FileNotFoundError as error:
         raise NotFoundError(
-            f"{folder} is not a saved repair: it has no {os.path.basename(error.filename)}; pass the folder of a "
-            "repair that fit, fix or advise saved"
+            f"{folder} is not a saved repair: it has no {os.path.basename(error.filename or NUMBERS)}; pass the folder "
+            "of a repair that fit, fix or advise saved"
         ) from error
     except OSError as error:
         raise NotFoundError(
