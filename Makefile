@@ -6,7 +6,7 @@ PIP = bin/pip install --quiet --disable-pip-version-check --constraint constrain
 # written even if PYTHONDONTWRITEBYTECODE is set: without it, each worker compiles all tests again in every run.
 ONE_EACH = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=2 PYTHONDONTWRITEBYTECODE=
 
-.PHONY: demo test test-lowest test-nightly lint bench bench-scale advisor calibration calibration-full calibration-audit calibration-rows calibration-threshold calibration-same calibration-compress registry regularizers regularizer-weights collapse-calibration estimators studies structure notebooks golden mutants gallery lighthouse stress dist check-workflows coverage docs docs-serve clean
+.PHONY: demo test test-lowest test-nightly lint bench bench-scale advisor calibration calibration-full calibration-audit calibration-rows calibration-threshold calibration-same calibration-compress registry regularizers regularizer-weights collapse-calibration estimators studies structure notebooks check-notebooks golden mutants gallery lighthouse stress dist check-workflows coverage docs docs-serve clean
 
 demo: .venv-demo/done
 	.venv-demo/bin/isoscope demo
@@ -18,7 +18,7 @@ test: .venv-test/done
 	.venv-test/bin/ruff check .
 	.venv-test/bin/ruff format --check .
 	@mkdir -p out; .venv-test/bin/mypy > out/mypy.txt 2>&1 & mypy=$$!; \
-	$(ONE_EACH) .venv-test/bin/python -m pytest -n $(WORKERS) --dist loadgroup --durations 30; status=$$?; \
+	$(ONE_EACH) .venv-test/bin/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --durations 30; status=$$?; \
 	wait $$mypy || { status=$$?; echo "mypy failed:"; cat out/mypy.txt; }; \
 	exit $$status
 
@@ -72,6 +72,10 @@ structure: .venv-test/done
 # make notebooks MODEL=folder of all-MiniLM-L6-v2
 notebooks: .venv-test/done
 	$(if $(MODEL),ISOSCOPE_MODEL=$(MODEL)) .venv-test/bin/python tools/notebooks.py
+
+# Runs the notebooks and compares what they print with the stored outputs (half a minute).
+check-notebooks: .venv-test/done
+	$(ONE_EACH) .venv-test/bin/python -m pytest -m 'heavy or not heavy' tests/test_notebooks.py
 
 # Fixed calls compared bit by bit with tools/golden.json, which belongs to one machine (about a minute).
 golden: .venv-test/done

@@ -42,13 +42,31 @@ DTYPES = ["float32", "float64"]
 _SERVERS = {"client": ("tests/engines/", "tests/cli/test_engines.py"), "postgres": ("tests/",)}
 """Fixtures that start servers, and the tests that use them."""
 
+_SLOW = tuple(
+    f"tests/{name}"
+    for name in (
+        "test_out_of_core.py",
+        "test_notebooks.py",
+        "finetuning/test_finetune.py",
+        "report/test_accessibility.py",
+        "engines/",
+        "test_examples.py",
+        "training/",
+        "embedding/",
+        "studies/",
+        "losses/test_gathering.py",
+    )
+)
+"""Files whose tests run first, so that no worker is busy with them after the others have finished."""
+
 _BATCH = 25
 """Tests that pytest-xdist sends to a worker at once. If it sent each test alone, workers would wait between tests."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Group the tests for pytest-xdist, and mark the tests that use `rng`."""
+    """Order and group the tests for pytest-xdist, and mark the tests that use `rng`."""
+    items.sort(key=lambda item: not item.nodeid.startswith(_SLOW))
     ungrouped: Counter[str] = Counter()
     for item in items:
         if "rng" in getattr(item, "fixturenames", ()):

@@ -108,6 +108,7 @@ def test_lines_of_the_same_text_are_chosen_independently(mutants, toy):
     assert 10 < sum(line <= 50 for line in lines) < 30
 
 
+@pytest.mark.heavy
 def test_the_closest_tests_run_first(mutants):
     closest, package, users = mutants.mirrors(mutants.ROOT, "src/isoscope/_io/tables.py")
     assert "tests/io/test_tables.py" in closest

@@ -26,7 +26,9 @@ def test_small_differences_between_numbers_are_accepted():
     assert not are_alike(["1", "2"], ["1"])
 
 
-@pytest.mark.parametrize("name", ["research", "scale", "search"])
+@pytest.mark.parametrize(
+    "name", ["research", *(pytest.param(name, marks=pytest.mark.heavy) for name in ("scale", "search"))]
+)
 def test_cells_print_what_is_stored(name):
     run_and_compare(FOLDER / f"{name}.ipynb")
 

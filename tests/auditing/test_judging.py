@@ -347,7 +347,7 @@ def test_centering_is_advised_only_where_it_helps():
     assert "Check the longest rows" in advice
 
 
-@pytest.mark.parametrize("scale", [1, 3, 10, 30])
+@pytest.mark.parametrize("scale", [1, 5, 30])
 def test_noise_of_any_length_has_no_preferred_direction(scale):
     for seed in range(6):
         X = scale * np.random.default_rng(seed).standard_normal((1000, 64))
