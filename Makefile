@@ -87,7 +87,7 @@ mutants: .venv-test/done
 	.venv-test/bin/python -m pytest -m heavy tests/test_mutants.py
 	$(ONE_EACH) .venv-test/bin/python tools/mutants.py
 
-# Every performance target next to its peer, in one run (about 40 minutes on 2 idle cores, 10 GB of disk); writes the
+# Every performance target next to its peer, in one run (about 30 minutes on 2 idle cores, 10 GB of disk); writes the
 # tables in docs/performance.md. DATA replaces the packaged texts by those of CoLA and WikiText-2.
 # make bench [DATA=folder with cola/train.tsv and wikitext2/valid.txt]
 bench: .venv-bench/done
@@ -165,7 +165,7 @@ registry: .venv-bench/done
 calibration-compress: .venv-bench/done
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv-bench/bin/python benchmarks/compress_calibration.py $(RUNS) $(if $(DATA),--data $(DATA)) --page docs/compress.md
 
-# Pages of the example vectors and their pictures in docs/gallery (a quarter of an hour; needs Chromium and poppler-utils).
+# Pages of the example vectors and their pictures in docs/gallery (about a minute; needs Chromium and poppler-utils).
 # make gallery [STUDY=output folder of isoscope study run]
 gallery: .venv-test/done
 	.venv-test/bin/python tools/gallery.py $(if $(STUDY),--study $(STUDY))
