@@ -268,7 +268,7 @@ def test_interruption_after_the_file_was_replaced_names_it(cone, tmp_path, capsy
     assert main(["fix", "center", str(cone), "-o", str(target)]) == 130
     replaced, message = capsys.readouterr().err.splitlines()
     assert replaced.startswith(f"replaced: {target} (")
-    assert message == f"isoscope: interrupted; {target} is complete, other existing files are unchanged"
+    assert message == f"isoscope: interrupted; {target} is complete; other existing files are unchanged"
     monkeypatch.setattr("isoscope.cli.repair._fit_repair", stop)
     assert main(["fix", "center", str(cone), "-o", str(target)]) == 130
     assert capsys.readouterr().err == "isoscope: interrupted; existing files are unchanged\n"

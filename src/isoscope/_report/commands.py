@@ -130,7 +130,7 @@ def column_options(columns: Mapping[str, str]) -> dict[str, str]:
 
 
 def _split_layer(source: str) -> tuple[str, str]:
-    """Return the file and the layer of a source, which `select_layer` names; the layer is empty if there is none."""
+    """Return the file and the layer that a source is named after by `select_layer`; without a layer, an empty text."""
     found = re.fullmatch(r"(.+), layer (\d+)", source)
     return (found[1], found[2]) if found else (source, "")
 

@@ -15,15 +15,14 @@ from isoscope.cli import advise, audit, compress, demo, embed, finetune, mcp, re
 from isoscope.cli.help import HelpfulGroup, write_examples
 from isoscope.cli.invoke import describe_error, run_command
 from isoscope.cli.session import (
+    begin_command,
     check_address_space,
-    command_arguments,
     handle_signals,
     mute_stdout,
     print_message,
     print_note,
     print_safely,
     report_warnings,
-    written_files,
 )
 
 _EXAMPLES = write_examples(
@@ -77,8 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
     debug = "--debug" in arguments
     if debug:
         arguments = ["--debug", *(argument for argument in arguments if argument != "--debug")]
-    command_arguments[:] = arguments
-    written_files.clear()
+    begin_command(arguments)
     with handle_signals(), print_safely():
         try:
             with report_warnings():

@@ -24,6 +24,7 @@ from isoscope.cli.repair import apply, fit
 from isoscope.cli.same import same
 from isoscope.cli.session import (
     FAIL_ON_REACHED,
+    begin_command,
     command_arguments,
     interrupted,
     progress_listeners,
@@ -299,7 +300,7 @@ class ToolCall:
     def _run_command(self, words: list[str]) -> tuple[int, str, list[str]]:
         """Return the exit code, standard output and the lines of standard error of a command."""
         output, errors = io.StringIO(), io.StringIO()
-        command_arguments[:] = words
+        begin_command(words)
         progress_listeners.append(self._report_progress)
         try:
             with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors), report_warnings():

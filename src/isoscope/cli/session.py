@@ -10,7 +10,7 @@ import signal
 import sys
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event
@@ -240,12 +240,18 @@ def report_written(path: Path | Address, *, replaced: bool = False, detail: str 
     print_note(f"{'replaced' if replaced else 'written'}: {path}{detail}")
 
 
+def begin_command(arguments: Sequence[str]) -> None:
+    """Set the arguments of the command that starts now, which has not written any file yet."""
+    command_arguments[:] = arguments
+    written_files.clear()
+
+
 def describe_interruption() -> str:
     """Return the message for an interruption, with the files that the command had already written."""
     if not written_files:
         return "interrupted; existing files are unchanged"
     complete = "is" if len(written_files) == 1 else "are"
-    return f"interrupted; {' and '.join(written_files)} {complete} complete, other existing files are unchanged"
+    return f"interrupted; {' and '.join(written_files)} {complete} complete; other existing files are unchanged"
 
 
 def cli_form(message: str) -> str:
